@@ -1,9 +1,13 @@
 """Two Mooncake transfer engines in two processes: one writes into the other's memory, reads it back, and compares.
 
-usage: mooncake_pair.py DEVICE ROUNDS
+usage: mooncake_pair.py DEVICE ROUNDS [FAULT]
+
+DEVICE may be a list with commas. After half of the rounds, both processes get the fault (`adverb fault`).
 """
 import ctypes
 import multiprocessing
+import os
+import subprocess
 import sys
 
 from mooncake.engine import TransferEngine
@@ -46,6 +50,9 @@ def main():
     local, peer = ctypes.addressof(memory), f"127.0.0.1:{port}"
     done = 0
     for seed in range(rounds):
+        if seed == rounds // 2 and len(sys.argv) > 3:
+            command = [os.environ["ADVERB"], "fault", str(os.getpid()), sys.argv[3]]
+            subprocess.run(command, check=True)
         for size in SIZES:
             data = pattern(size, seed + size)
             ctypes.memmove(local, data, size)

@@ -175,6 +175,8 @@ adverb_sync::ranks! {
     ObjectList = "the list of objects";
     /// Deadlines.
     Timers = "the timers";
+    /// Outages on request. Nothing more.
+    Outages = "the outages on request";
     /// Counters of ended queue pairs.
     EndedCounters = "the counters of ended queue pairs";
     /// How often peers were not reached through shared memory, by reason.

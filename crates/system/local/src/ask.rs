@@ -47,8 +47,8 @@ impl Local {
     /// question. Never waits for the asker: a reply without room is dropped.
     pub fn answer_questions(&self, mut page: impl FnMut(Question) -> Vec<u8>) {
         for (token, question) in self.questions.take() {
-            let body = page(question);
             let header = message::reply_header(question.tag);
+            let body = page(question);
             let taking = self.incoming.taking.lock();
             if let Some(connection) = taking.connections.get(&token)
                 && let Err(error) = sys::send_local(&connection.fd, &[&header, &body], &[])
@@ -140,7 +140,9 @@ impl Asker {
             (asked.pages, asked.done) = (0, false);
         }
         let tag = self.tag;
-        self.known.retain(|_, asked| asked.open || asked.question(Question { tag, from: first }));
+        let fault = None;
+        let question = &Question { tag, from: first, fault };
+        self.known.retain(|_, asked| asked.open || asked.question(question));
         loop {
             self.take_all(first, &mut take);
             let left = until.saturating_duration_since(Instant::now());
@@ -156,6 +158,28 @@ impl Asker {
             why: Silence::Late,
         }));
         silent
+    }
+
+    /// Asks processes for a fault, and waits for each reply for at most `wait`. `which` chooses by
+    /// the process id. A reply is the reason why the fault is not possible, or empty; `None`: there
+    /// was no reply.
+    pub fn fault(
+        &mut self,
+        which: impl Fn(i32) -> bool,
+        fault: &str,
+        wait: Duration,
+    ) -> BTreeMap<i32, Option<String>> {
+        self.tag = self.tag.wrapping_add(1);
+        let question = Question { tag: self.tag, from: 0, fault: Some(fault.to_owned()) };
+        self.connect_to_all();
+        let mut replies = BTreeMap::new();
+        for asked in self.known.values_mut().filter(|asked| which(asked.pid)) {
+            // A process may have several slots.
+            if !replies.contains_key(&asked.pid) && asked.question(&question) {
+                replies.insert(asked.pid, asked.reply(self.tag, wait, &mut self.buffer));
+            }
+        }
+        replies
     }
 
     /// Connects to the owners of the slots in use, and forgets the others.
@@ -233,7 +257,9 @@ impl Asker {
                     None => None,
                 };
                 match from {
-                    Some(from) if !asked.question(Question { tag, from }) => return false,
+                    Some(from) if !asked.question(&Question { tag, from, fault: None }) => {
+                        return false;
+                    }
                     Some(_) => {}
                     None => asked.done = true,
                 }
@@ -245,9 +271,32 @@ impl Asker {
 
 impl Asked {
     /// Sends a question. `false`: the process has ended.
-    fn question(&mut self, question: Question) -> bool {
+    fn question(&mut self, question: &Question) -> bool {
         self.open = sys::send_local(&self.fd, &[&question.emit()], &[]).is_ok();
         self.open
+    }
+
+    /// Waits for the reply to the question with this tag.
+    fn reply(&mut self, tag: u32, wait: Duration, buffer: &mut [u8]) -> Option<String> {
+        let until = Instant::now() + wait;
+        loop {
+            match sys::recv_local(&self.fd, buffer) {
+                Ok(local) if local.len > 0 => {
+                    let reply = message::parse_reply(&buffer[..local.len.min(buffer.len())]);
+                    if let Some((_, body)) = reply.filter(|(of, _)| *of == tag) {
+                        self.open = false;
+                        return Some(String::from_utf8_lossy(body).into_owned());
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                _ => return None,
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || sys::poll(&[self.fd.raw()], libc::POLLIN, left).is_err() {
+                return None;
+            }
+        }
     }
 }
 

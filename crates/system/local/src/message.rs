@@ -28,6 +28,8 @@ const KIND_REPLY: u8 = 8;
 /// Bytes before the body of a reply, and of a whole question.
 const REPLY_HEADER: usize = 16;
 const QUESTION: usize = 20;
+/// The longest text of a fault, in bytes.
+const LONGEST_FAULT: usize = 4096;
 /// The version of the shared memory layouts, on which both sides must agree in addition to the
 /// message format.
 const HANDSHAKE_VERSION: u8 = 3;
@@ -77,21 +79,24 @@ pub enum Message<'a> {
     },
 }
 
-/// A question for a page of what a process does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A question for a page of what a process does, or for a fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     /// Chosen by the asker, and repeated in the reply.
     pub tag: u32,
     /// Where the page begins: the number of a queue pair.
     pub from: u32,
+    /// The fault in question, instead of a page.
+    pub fault: Option<String>,
 }
 
 impl Question {
-    pub(crate) fn emit(self) -> Vec<u8> {
+    pub(crate) fn emit(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
-        out.extend_from_slice(&[KIND_QUESTION, 0, 0, 0]);
+        out.extend_from_slice(&[KIND_QUESTION, self.fault.is_some().into(), 0, 0]);
         out.extend_from_slice(&self.tag.to_le_bytes());
         out.extend_from_slice(&self.from.to_le_bytes());
+        out.extend_from_slice(self.fault.as_deref().unwrap_or_default().as_bytes());
         out
     }
 
@@ -99,7 +104,13 @@ impl Question {
     fn parse(bytes: &[u8]) -> Option<Question> {
         let (tag, from) =
             (u32::from_le_bytes(array(bytes, 12)?), u32::from_le_bytes(array(bytes, 16)?));
-        (bytes.len() == QUESTION).then_some(Question { tag, from })
+        let rest = bytes.get(QUESTION..)?;
+        let fault = match *bytes.get(9)? {
+            0 if rest.is_empty() => None,
+            1 if rest.len() <= LONGEST_FAULT => Some(str::from_utf8(rest).ok()?.to_owned()),
+            _ => return None,
+        };
+        Some(Question { tag, from, fault })
     }
 }
 

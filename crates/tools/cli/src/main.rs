@@ -11,6 +11,7 @@ mod duration;
 mod env;
 mod examination;
 mod explain;
+mod fault;
 mod hunt;
 mod logger;
 mod out;
@@ -52,6 +53,7 @@ enum Command {
     Doctor(doctor::Args),
     Top(top::Args),
     Stat(stat::Args),
+    Fault(fault::Args),
     Demo(demo::Args),
     Explain(explain::Args),
     Completions(pages::CompletionsArgs),
@@ -78,6 +80,7 @@ fn main() -> ExitCode {
         Command::Devices(args) => ("devices", devices::main(args)),
         Command::Top(args) => ("top", top::main(args)),
         Command::Stat(args) => ("stat", stat::main(args)),
+        Command::Fault(args) => ("fault", fault::main(args)),
         Command::Demo(args) => ("demo", demo::main(args)),
         Command::Explain(args) => ("explain", explain::main(args)),
         Command::Completions(args) => ("completions", pages::completions(args)),

@@ -21,6 +21,7 @@ mod names;
 mod neighbours;
 mod nics;
 mod notify;
+mod outages;
 mod perftest;
 mod pingpong;
 mod ports;
@@ -94,6 +95,7 @@ const SUITES: &[Suite] = &[
     Suite::new("ends", ends::cases).once().aside(),
     Suite::new("ports", ports::cases).once().aside(),
     Suite::new("names", names::cases).once().aside(),
+    Suite::new("outages", outages::cases).once().aside(),
     Suite::new("ucx", ucx::cases),
     Suite::new("sanitizers", sanitizers::cases),
     Suite::new("seccomp", seccomp::cases).once(),

@@ -10,8 +10,8 @@ use crate::started::is_started;
 use adverb_cm::{MadKind, RejectReason};
 use adverb_engine::{Cause, Qpn, Time, WcStatus};
 use nix::errno::Errno;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 mod parse;
 mod spec;
@@ -21,7 +21,8 @@ mod tests;
 pub use adverb_link::faults::{Delay, DelayQp, DropPsn, FaultTarget, PacketFaults, Rate};
 pub use parse::SpecError;
 pub use spec::{
-    Call, DropMad, ERRNOS, EVENTS, FailCall, KillQp, LinkDown, RaiseEvent, Refuse, STATUSES, Spec,
+    Call, DropMad, ERRNOS, EVENTS, FailCall, KillQp, Outage, OutageKind, RaiseEvent, Refuse,
+    STATUSES, Spec,
 };
 
 /// The environment variable.
@@ -107,9 +108,9 @@ impl Injector {
         })
     }
 
-    /// Links that go down.
-    pub(crate) fn link_downs(&self) -> &[LinkDown] {
-        &self.spec.link_down
+    /// Links that go down, and devices that fail.
+    pub(crate) fn outages(&self) -> &[Outage] {
+        &self.spec.outages
     }
 
     /// Counts a call; answers the error if the call has to fail.
@@ -131,7 +132,7 @@ impl Injector {
         let kills = self.spec.kill_qp.iter().filter(|kill| kill.nth == nth);
         let kill = kills.min_by_key(|kill| kill.after).copied();
         let events = self.spec.events.iter().filter(|event| event.nth == nth).copied().collect();
-        QpFaults { nth, messages: 0, kill, events, rnr: self.spec.rnr.map(|_| None), link: None }
+        QpFaults { nth, messages: 0, kill, events, rnr: self.spec.rnr.map(|_| None) }
     }
 
     /// The asynchronous events that are due after the messages carried so far.
@@ -223,12 +224,4 @@ pub(crate) struct QpFaults {
     /// Receives look absent for a while; the value is the start of this time, once a message has
     /// needed a receive.
     rnr: Option<Option<Time>>,
-    /// Set while the link of the device is down. `None`: the link never goes down on request.
-    pub(crate) link: Option<Arc<AtomicBool>>,
-}
-
-impl QpFaults {
-    pub(crate) fn link_is_down(&self) -> bool {
-        self.link.as_ref().is_some_and(|down| down.load(Ordering::SeqCst))
-    }
 }

@@ -1,7 +1,7 @@
 //! Parses requested faults: strictly, and with a helpful error.
 use super::spec::{
-    Call, DropMad, ERRNOS, EVENTS, FailCall, KillQp, LinkDown, RaiseEvent, Refuse, STATUSES, Spec,
-    UNITS,
+    Call, DropMad, ERRNOS, EVENTS, FailCall, KillQp, Outage, OutageKind, RaiseEvent, Refuse,
+    STATUSES, Spec, UNITS,
 };
 use adverb_cm::{MadKind, RejectReason};
 use adverb_link::faults::{Delay, DelayQp, DropPsn, FaultTarget, Rate};
@@ -14,7 +14,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// Largest 24-bit number.
 const MAX_24: u64 = 0x00ff_ffff;
 
-const KNOWN: &str = "drop, dup, reorder, corrupt, delay, delay-qp, ecn, first, drop-psn, rnr, kill-qp, fail, event, cm-drop, cm-reject, link-down and seed are known";
+const KNOWN: &str = "drop, dup, reorder, corrupt, delay, delay-qp, ecn, first, drop-psn, rnr, kill-qp, fail, event, cm-drop, cm-reject, link-down, device-fatal and seed are known";
 
 /// Why a text is no valid specification of faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,14 +64,8 @@ impl Spec {
             "event" => self.events.push(event(value)?),
             "cm-drop" => self.drop_mad.push(drop_mad(value)?),
             "cm-reject" => self.refuse.push(refuse(value)?),
-            "link-down" => {
-                let link = link_down(value)?;
-                if self.link_down.iter().any(|other| other.device == link.device) {
-                    return Err(format!("the link of {} goes down twice", link.device));
-                }
-                packets.link_down = true;
-                self.link_down.push(link);
-            }
+            "link-down" => self.outages.push(outage(OutageKind::LinkDown, value)?),
+            "device-fatal" => self.outages.push(outage(OutageKind::DeviceFatal, value)?),
             _ if given.contains(&name) => return Err(format!("{name} is given twice")),
             "drop" => packets.drop = rate(name, value)?,
             "dup" => packets.dup = rate(name, value)?,
@@ -250,19 +244,28 @@ fn refuse(value: &str) -> Result<Refuse> {
     Ok(Refuse { at: number("the request", at, 1, u64::MAX)?, reason })
 }
 
-/// `DEVICE@TIME` or `DEVICE@TIME+TIME`.
-fn link_down(value: &str) -> Result<LinkDown> {
-    const EXAMPLE: &str = "link-down=adverb0@5s+2s";
-    let (device, at) = value
-        .split_once('@')
-        .filter(|(device, _)| !device.trim().is_empty())
-        .ok_or_else(|| format!("the form is {EXAMPLE}: after 5 s, for 2 s"))?;
-    let (after, lasts) = at.split_once('+').map_or((at, None), |(a, b)| (a, Some(b)));
-    Ok(LinkDown {
-        device: device.trim().to_owned(),
-        after: time(EXAMPLE, after)?,
-        lasts: lasts.map(|lasts| time(EXAMPLE, lasts)).transpose()?,
-    })
+/// `DEVICE`, with `@TIME` and, for a link, `+TIME`.
+fn outage(kind: OutageKind, value: &str) -> Result<Outage> {
+    let example = match kind {
+        OutageKind::LinkDown => "link-down=adverb0@5s+2s",
+        OutageKind::DeviceFatal => "device-fatal=adverb0@5s",
+    };
+    let (rest, lasts) = match value.split_once('+') {
+        Some((rest, lasts)) => (rest, Some(time(example, lasts)?)),
+        None => (value, None),
+    };
+    let (device, after) = match rest.split_once('@') {
+        Some((device, after)) => (device, time(example, after)?),
+        None => (rest, Duration::ZERO),
+    };
+    let device = device.trim().to_owned();
+    if device.is_empty() {
+        return Err(format!("the name of the device is missing, as in {example}"));
+    }
+    if kind == OutageKind::DeviceFatal && lasts.is_some() {
+        return Err(format!("a device fails for good, as in {example}"));
+    }
+    Ok(Outage { device, kind, after, lasts })
 }
 
 /// The value of a name.

@@ -189,11 +189,22 @@ pub struct KillQp {
     pub status: Option<WcStatus>,
 }
 
-/// Takes the link of a device down.
+/// What stops working.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutageKind {
+    /// The link of a device.
+    LinkDown,
+    /// The device, for good.
+    DeviceFatal,
+}
+
+/// A device or its link stops working.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LinkDown {
+pub struct Outage {
     /// The name of the device.
     pub device: String,
+    /// What stops working.
+    pub kind: OutageKind,
     /// The time from the first open of the device in the process.
     pub after: Duration,
     /// How long the link is down. `None`: for good.
@@ -221,7 +232,8 @@ pub struct LinkDown {
 /// | `event=port_err@1@after=20` | raises an asynchronous event when the first queue pair has carried 20 messages |
 /// | `cm-drop=rep@1` | loses the first REP that the process sends; every message of the connection manager can be lost |
 /// | `cm-reject=1@reason=3` | refuses the first request for a connection with this reason; without a reason, with 28 (the program's own) |
-/// | `link-down=adverb0@5s+2s` | takes the link of a device down for 2 s, 5 s after the process has opened the device; without `+2s`, for good |
+/// | `link-down=adverb0@5s+2s` | takes the link of a device down for 2 s, 5 s after the process has opened the device; without `@5s`, at once; without `+2s`, for good |
+/// | `device-fatal=adverb0@5s` | has the device fail for good, 5 s after the process has opened the device; without `@5s`, at once |
 /// | `first=200` | ends the faults of packets, except `drop-psn`, for each queue pair after the first 200 requests and the first 200 responses that reach it |
 /// | `drop-psn=7@#2` | drops the first packet with PSN 7 that reaches the second queue pair; `@0x12345` selects a queue pair by number; without `@`, the rule holds for each queue pair |
 /// | `seed=7` | starts the random draws from another seed; the shares stay the same |
@@ -249,8 +261,19 @@ pub struct Spec {
     pub drop_mad: Vec<DropMad>,
     /// Requests for a connection that are refused.
     pub refuse: Vec<Refuse>,
-    /// Links that go down. A device has at most one.
-    pub link_down: Vec<LinkDown>,
+    /// Links that go down, and devices that fail.
+    pub outages: Vec<Outage>,
+}
+
+impl OutageKind {
+    /// Its name in [`Spec`].
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            OutageKind::LinkDown => "link-down",
+            OutageKind::DeviceFatal => "device-fatal",
+        }
+    }
 }
 
 impl Spec {
@@ -317,9 +340,9 @@ impl fmt::Display for Spec {
         for Refuse { at, reason } in &self.refuse {
             items.push(format!("cm-reject={at}@reason={}", reason.0));
         }
-        for LinkDown { device, after, lasts } in &self.link_down {
+        for Outage { device, kind, after, lasts } in &self.outages {
             let lasts = lasts.map_or(String::new(), |lasts| format!("+{}", Time(lasts)));
-            items.push(format!("link-down={device}@{}{lasts}", Time(*after)));
+            items.push(format!("{}={device}@{}{lasts}", kind.name(), Time(*after)));
         }
         if packets.seed != 0 {
             items.push(format!("seed={}", packets.seed));

@@ -33,7 +33,6 @@ fn what_is_written_is_read() {
                     DropPsn { psn: 5, at: Some(FaultTarget::Nth(2)) },
                     DropPsn { psn: 255, at: Some(FaultTarget::Qpn(0x1234)) },
                 ],
-                link_down: false,
             },
             rnr: Some(Duration::from_millis(50)),
             ..Spec::default()
@@ -56,16 +55,24 @@ fn what_is_written_is_read() {
 /// FLT-7: the time until the link goes down, and its duration.
 #[test]
 fn flt_7_a_link_goes_down_for_a_time_or_for_good() {
-    let link = |device: &str, after, lasts: Option<u64>| LinkDown {
+    let outage = |device: &str, kind, after, lasts: Option<u64>| Outage {
         device: device.into(),
+        kind,
         after: Duration::from_millis(after),
         lasts: lasts.map(Duration::from_millis),
     };
-    let text = "link-down=adverb0@5s+2s,link-down=adverb_lo@1ms";
+    let text = "link-down=rxe0@5s+2s,link-down=rxe0@0ns,device-fatal=rxe1@1ms";
     let read = spec(text);
-    assert_eq!(read.link_down, [link("adverb0", 5000, Some(2000)), link("adverb_lo", 1, None)]);
-    assert!(!read.is_none() && !read.packets.is_none());
+    let expected = [
+        outage("rxe0", OutageKind::LinkDown, 5000, Some(2000)),
+        outage("rxe0", OutageKind::LinkDown, 0, None),
+        outage("rxe1", OutageKind::DeviceFatal, 1, None),
+    ];
+    assert_eq!(read.outages, expected);
     assert_eq!(read.to_string(), text);
+    let short = spec("link-down=rxe0+2s").outages;
+    assert_eq!(short, [outage("rxe0", OutageKind::LinkDown, 0, Some(2000))]);
+    assert_eq!(spec("device-fatal=rxe0").to_string(), "device-fatal=rxe0@0ns");
 }
 
 #[test]
@@ -93,10 +100,9 @@ fn what_is_wrong_is_named() {
         ("drop", "drop", "needs a value"),
         ("drop=1%,", "", "needs a value"),
         ("drop=1", "drop=1", "drop=1%"),
-        ("link-down=adverb0", "link-down=adverb0", "link-down=adverb0@5s+2s"),
         ("link-down=@5s", "link-down=@5s", "link-down=adverb0@5s+2s"),
         ("link-down=a@5s+", "link-down=a@5s+", "a time is written"),
-        ("link-down=a@5s,link-down=a@6s", "link-down=a@6s", "goes down twice"),
+        ("device-fatal=a@5s+1s", "device-fatal=a@5s+1s", "for good"),
         ("drop=101%", "drop=101%", "0% to 100%"),
         ("drop=-1%", "drop=-1%", "0% to 100%"),
         ("drop=1e1%", "drop=1e1%", "0% to 100%"),
@@ -169,7 +175,6 @@ fn any_spec() -> impl Strategy<Value = Spec> {
     let packets = (numbers, rates, prop::option::of(delay), named).prop_map(
         |((seed, first), [drop, dup, reorder, corrupt, ecn], delay, (drop_psn, delay_qp))| {
             PacketFaults {
-                link_down: false,
                 seed,
                 first,
                 drop,
@@ -194,7 +199,7 @@ fn any_spec() -> impl Strategy<Value = Spec> {
     let told = (any_events(), any_messages());
     (packets, prop::option::of(any_time()), kill, fail, told).prop_map(
         |(packets, rnr, kill_qp, fail, (events, (drop_mad, refuse)))| Spec {
-            link_down: vec![],
+            outages: vec![],
             packets,
             rnr,
             kill_qp,

@@ -8,9 +8,9 @@ use super::carriers::wire::Wire;
 use super::clock::Clocks;
 use super::counters::Counted;
 use super::groups::Groups;
-use super::link_down::DownLink;
 use super::mads::Mads;
 use super::object_list::ObjectList;
+use super::outage::Outages;
 use super::policy::Policy;
 use super::ports::Ports;
 use super::queue_pair::{AnyQp, FramePort};
@@ -72,8 +72,8 @@ pub struct Node {
     pub(crate) counters: Counted,
     /// Peers on this host. `None`: all packets go over the network.
     pub(crate) host: Option<HostConnections>,
-    /// Links that go down on request.
-    pub(super) down_links: Vec<DownLink>,
+    /// Links that go down on request, and devices that fail.
+    pub(super) outages: Outages,
     /// Captures and faults of packets other than UDP packets, if any.
     pub(super) taps: Option<Taps>,
     /// Faults on request, other than faults of packets.

@@ -34,11 +34,7 @@ impl Node {
                     None
                 }
                 // In a separate queue.
-                Timed::Watch(_) | Timed::Capture => None,
-                Timed::Link(index) => {
-                    self.link_due(index, now);
-                    None
-                }
+                Timed::Watch(_) | Timed::Capture | Timed::Outage(_) => None,
                 Timed::Mad => {
                     self.mads.timer_due(self, at);
                     None
@@ -99,6 +95,7 @@ impl Node {
                     }
                 }
                 Timed::Capture => self.write_captured(),
+                Timed::Outage(index) => self.outage_due(index),
                 _ => {}
             }
         }

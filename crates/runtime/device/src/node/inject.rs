@@ -8,20 +8,13 @@ use adverb_engine::{Effects, QpState};
 use adverb_wire::Headers;
 
 /// The faults on request of a new queue pair.
-pub(crate) fn of_qp(node: &Node, number: u32, device: &str) -> Option<QpFaults> {
-    let mut faults = node.faults.as_ref()?.new_qp();
-    faults.link = node.down_link(device);
+pub(crate) fn of_qp(node: &Node, number: u32) -> Option<QpFaults> {
+    let faults = node.faults.as_ref()?.new_qp();
     node.link.add_qp(number, faults.nth);
     if let Some(taps) = &node.taps {
         taps.add_qp(number, faults.nth);
     }
     Some(faults)
-}
-
-/// Is the link of the queue pair down on request? Then no packet reaches or leaves the queue pair.
-#[inline]
-pub(super) fn link_is_down(inner: &QpInner) -> bool {
-    inner.faults.as_ref().is_some_and(QpFaults::link_is_down)
 }
 
 /// Called before a queue pair takes a packet. `true` if the queue pair ended instead.

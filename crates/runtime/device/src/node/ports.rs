@@ -19,6 +19,8 @@ pub const GID_TABLE: usize = 64;
 
 /// An object that is told of changes of a port.
 pub(crate) trait Follower: Send + Sync {
+    /// The name of the device, and its interfaces.
+    fn device(&self) -> (&str, DeviceScope);
     /// The port in question.
     fn port(&self) -> &Arc<Port>;
     /// New addresses may have come.
@@ -277,6 +279,20 @@ impl Ports {
         };
         known.interfaces = None;
         self.found(&mut known).map(drop)
+    }
+
+    /// A device fails on request.
+    pub(super) fn fail(&self, scope: DeviceScope) {
+        let mut known = self.known.lock();
+        let Known { ports, events, .. } = &mut *known;
+        events.extend(ports.get(&scope).map(|port| (port.clone(), AsyncEvent::DeviceFatal)));
+    }
+
+    /// The open devices.
+    pub(super) fn devices(&self) -> BTreeMap<String, DeviceScope> {
+        let followers: Vec<_> = self.followers.lock().iter().filter_map(Weak::upgrade).collect();
+        let device = |f: &Arc<dyn Follower>| (f.device().0.to_owned(), f.device().1);
+        followers.iter().map(device).collect()
     }
 
     /// Takes the kernel's news, and asks for the interfaces again after news. Only called by the

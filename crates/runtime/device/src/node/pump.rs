@@ -2,12 +2,12 @@
 //! and timers.
 use super::carriers::{Carrier, DisconnectReason, Ethernet, Nowhere, Relay, Rings, Room, Udp};
 use super::core::Node;
-use super::inject;
 use super::queue_pair::{AnyQp, QpInner};
 use super::reach::no_way;
 use super::rendezvous;
 use super::timers::Timed;
 use super::tx::Tx;
+use crate::faults::OutageKind;
 use adverb_engine::{Cause, Completion, Effects, QpEvent, QpState, WcStatus};
 use std::sync::atomic::Ordering;
 
@@ -23,12 +23,15 @@ impl Node {
     /// delivers its effects, and keeps its timer.
     pub(crate) fn pump(&self, qp: &AnyQp, inner: &mut QpInner, tx: &mut Tx) {
         inner.waiting = (0, 0);
+        if inner.outage == Some(OutageKind::DeviceFatal) {
+            return self.deliver(qp, inner, &mut tx.effects);
+        }
         if inner.late {
             inner.engine.pause_requests(true);
         }
         let rings = if inner.carried.ring.is_near() { Rings::of(self) } else { None };
         let end = match &rings {
-            _ if inject::link_is_down(inner) => Nowhere.pump(self, inner, tx),
+            _ if inner.outage.is_some() => Nowhere.pump(self, inner, tx),
             _ if qp.port.is_some() => Ethernet(self).pump(qp, inner, tx),
             Some(rings) => rings.pump(qp, inner, tx),
             None => Udp(self).pump(qp, inner, tx),

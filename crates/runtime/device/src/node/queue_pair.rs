@@ -6,7 +6,7 @@ use super::shared_queue::SharedQueue;
 use super::traffic::Traffic;
 use crate::async_event::AsyncEvent;
 use crate::counts::Attached;
-use crate::faults::QpFaults;
+use crate::faults::{OutageKind, QpFaults};
 use crate::ranks;
 use crate::snapshot::Queue;
 use adverb_engine::qp::NoRecv;
@@ -52,6 +52,8 @@ pub(crate) trait ShownQueue {
     /// The state of the queue. `closely`: with the threads that wait for the queue's events, which
     /// costs a few system calls a thread.
     fn show(self: Arc<Self>, now: Time, closely: bool) -> Queue;
+    /// Makes an event without a completion, because no completion can come any more.
+    fn announce(self: Arc<Self>);
 }
 
 /// The object of a queue pair, as the node sees it. Called under the queue pair's lock, except for
@@ -111,6 +113,8 @@ pub(crate) struct QpInner {
     pub(crate) traffic: Traffic,
     /// Faults on request.
     pub(crate) faults: Option<QpFaults>,
+    /// The outage of the device. No packet reaches or leaves the queue pair meanwhile.
+    pub(crate) outage: Option<OutageKind>,
     /// The completion counters.
     pub(crate) attached: Option<Box<Attached>>,
     /// Data of peers that the tag matching SRQ has to read, and has not begun to read.
@@ -134,6 +138,7 @@ impl<O> QueuePair<O> {
             commits: (0, 0),
             traffic: Traffic::default(),
             faults,
+            outage: None,
             attached: None,
             rendezvous: VecDeque::new(),
         };

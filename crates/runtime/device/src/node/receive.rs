@@ -214,7 +214,7 @@ impl Node {
         packet: &Packet<'_>,
         near: Option<Near<'_>>,
     ) {
-        if inject::link_is_down(inner) {
+        if inner.outage.is_some() {
             return;
         }
         if inner.faults.is_some()

@@ -60,6 +60,9 @@ impl Node {
     pub(super) fn answer_questions(&self) {
         if let Some(local) = self.link.local() {
             local.answer_questions(|question| {
+                if let Some(fault) = question.fault {
+                    return self.take_fault(&fault).err().unwrap_or_default().into_bytes();
+                }
                 let objects = question.from >= OBJECTS;
                 let page = if objects { Node::objects_page } else { Node::page };
                 page(self, question.from).emit()

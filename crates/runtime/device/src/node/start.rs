@@ -8,10 +8,10 @@ use super::clock::Clocks;
 use super::core::Node;
 use super::counters::Counted;
 use super::groups::Groups;
-use super::link_down::DownLink;
 use super::link_error::{from_local, quiet_from_local};
 use super::mads::Mads;
 use super::object_list::ObjectList;
+use super::outage::Outages;
 use super::policy::Policy;
 use super::ports::Ports;
 use super::queue_pair::{Owner, QueuePair};
@@ -221,8 +221,7 @@ impl Node {
     pub(super) fn of(parts: Parts) -> Result<Arc<Node>, Error> {
         let Parts { process, clocks, link, host, taps, faults, news, seed } = parts;
         let policy = Policy::new(clocks.tick());
-        let down_links = faults.iter().flat_map(Injector::link_downs).cloned().map(DownLink::new);
-        let down_links = down_links.collect();
+        let outages = faults.as_ref().map_or(Vec::new(), |faults| faults.outages().to_vec());
         Ok(Arc::new(Node {
             process,
             clocks,
@@ -246,7 +245,7 @@ impl Node {
             host,
             taps,
             faults,
-            down_links,
+            outages: Outages::new(outages),
             delayed_until: AtomicU64::new(u64::MAX),
             mads: Mads::default(),
             groups: Groups::default(),
@@ -273,6 +272,9 @@ impl Node {
         if claimed && let Err(e) = self.watch() {
             self.registry.qps.remove(qp.number());
             return Err(e);
+        }
+        if self.outages.of(qp.own.device()).is_some() {
+            self.cut(&*qp);
         }
         Ok(qp)
     }

@@ -28,8 +28,9 @@ pub(crate) enum Timed {
     Capture,
     /// The handler of MADs.
     Mad,
-    /// A link that goes down or up on request, by its place in the list of such links.
-    Link(usize),
+    /// An outage that begins or ends, by its place in the list of outages. In the queue of
+    /// [`Timed::Watch`].
+    Outage(usize),
 }
 
 /// A completion queue with deadlines.

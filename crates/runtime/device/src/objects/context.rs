@@ -1,12 +1,12 @@
 //! An open device.
 use crate::async_event::{AsyncEvent, Source, Subject};
 use crate::error::Error;
-use crate::faults::Call;
+use crate::faults::{Call, Outage};
 use crate::nic::{self, Has, Nic};
-use crate::node::ports::{Follower, Port, PortState, say_who_is_in_the_way};
+use crate::node::ports::{DeviceScope, Follower, Port, PortState, say_who_is_in_the_way};
 use crate::node::reach::await_way;
 use crate::node::{GidEntry, ListPlace, Listed, Node, scope_of};
-use crate::objects::device::{DEFAULT_PKEY, Device, PKEYS, PORT};
+use crate::objects::device::{self, DEFAULT_PKEY, Device, PKEYS, PORT};
 use crate::objects::event_queue::EventQueue;
 use adverb_engine::{AddressVector, Gid, Limits, PathMtu};
 use adverb_nldev::Object;
@@ -67,11 +67,20 @@ impl Context {
     fn new(device: &Arc<Device>) -> Result<Arc<Self>, Error> {
         let node = Node::get()?;
         node.fault_call(Call::OpenDevice)?;
+        node.check_device(device.name())?;
         let nic = nic::asked()?;
         let port = node.ports.open(device.scope(), || {
             say_who_is_in_the_way(device.name(), device.interfaces());
             device.port_state()
         });
+        for Outage { device, kind, .. } in node.take_unchecked_outages() {
+            if device::named(&device)?.is_none() {
+                let devices = device::list()?;
+                let names: Vec<_> = devices.iter().map(|device| device.name()).collect();
+                let (kind, names) = (kind.name(), names.join(", "));
+                log::warn!("{kind}: there is no device {device}; the devices are {names}");
+            }
+        }
         let context = Context::on(node, device, nic, port)?;
         // The list of devices may be old.
         context.node.look_at_interfaces()?;
@@ -119,6 +128,12 @@ impl Context {
     #[must_use]
     pub fn device(&self) -> &Arc<Device> {
         &self.device
+    }
+    /// Counts a call that makes, changes or reads an object. EIO after the failure of the device,
+    /// or the error of a fault on request.
+    pub(crate) fn fault_call(&self, call: Call) -> Result<(), Error> {
+        self.node.fault_call(call)?;
+        self.node.check_device(self.device.name())
     }
     /// A place in the list of the process's objects.
     pub(crate) fn place(&self) -> ListPlace {
@@ -335,6 +350,9 @@ impl Listed for Context {
 }
 
 impl Follower for Context {
+    fn device(&self) -> (&str, DeviceScope) {
+        (self.device.name(), self.device.scope())
+    }
     fn port(&self) -> &Arc<Port> {
         &self.port
     }

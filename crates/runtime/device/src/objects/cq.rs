@@ -106,7 +106,7 @@ impl Cq {
         comp_vector: u32,
     ) -> Result<Arc<Self>, Error> {
         context.node().check_alive()?;
-        context.node().fault_call(Call::CreateCq)?;
+        context.fault_call(Call::CreateCq)?;
         let max = context.limits().max_cqe;
         if cqe == 0 || cqe > max {
             return Err(Error::invalid(

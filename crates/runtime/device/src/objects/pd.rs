@@ -43,7 +43,7 @@ impl Pd {
     /// EIO in a child of `fork` if the context belongs to the parent.
     pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, Error> {
         context.node().check_alive()?;
-        context.node().fault_call(Call::AllocPd)?;
+        context.fault_call(Call::AllocPd)?;
         let id = context.node().registry.new_pd();
         let pd = Arc::new(Pd {
             context: context.clone(),
@@ -218,7 +218,7 @@ impl Pd {
         backing: Backing,
     ) -> Result<Arc<Mr>, Error> {
         self.context.node().check_alive()?;
-        self.context.node().fault_call(Call::RegMr)?;
+        self.context.fault_call(Call::RegMr)?;
         let node = self.context.node();
         let locked = self.lock_pages(&region, &backing)?;
         let placement = Placement::of(node, region, &backing);
@@ -297,7 +297,7 @@ impl Pd {
     pub fn alloc_mw(self: &Arc<Self>, ty: MwType) -> Result<Arc<Mw>, Error> {
         self.context.node().check_alive()?;
         self.context.needs(Has::WINDOWS)?;
-        self.context.node().fault_call(Call::AllocMw)?;
+        self.context.fault_call(Call::AllocMw)?;
         let key = self.context.node().keys.write().alloc_mw(self.id, ty, random_u32())?;
         self.uses.add();
         Ok(Arc::new(Mw { pd: self.clone(), ty, key: Ranked::new(key) }))
@@ -443,7 +443,7 @@ impl Mr {
         let region = new_pd.user_region(addr, len, iova, access.unwrap_or(old.access))?;
         let node = new_pd.context.node();
         node.check_alive()?;
-        node.fault_call(Call::ReregMr)?;
+        new_pd.context.fault_call(Call::ReregMr)?;
         let locked = new_pd.lock_pages(&region, &self.backing)?;
         let placement = Placement::of(node, region, &self.backing);
         ring::withdraw(node, self.key, &inner.placement.region, |keys| {

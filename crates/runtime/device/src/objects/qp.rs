@@ -68,7 +68,7 @@ impl Qp {
         init: &QpInit,
     ) -> Result<Arc<Self>, Error> {
         context.node().check_alive()?;
-        context.node().fault_call(Call::CreateQp)?;
+        context.fault_call(Call::CreateQp)?;
         if init.qp_type != QpType::RawPacket {
             return Qp::with_role(context, pd, init, None);
         }
@@ -122,7 +122,7 @@ impl Qp {
                 role,
                 flows: AtomicUsize::new(0),
             };
-            let faults = inject::of_qp(context.node(), qpn, context.device().name());
+            let faults = inject::of_qp(context.node(), qpn);
             Ok(Arc::new_cyclic(|me| QueuePair::of(engine, faults, port, own(me))))
         })?;
         qp.each_use(|uses| uses.add());

@@ -81,7 +81,7 @@ impl Srq {
         let context = pd.context();
         context.node().check_alive()?;
         context.needs(if tags.is_some() { Has::SRQ | Has::TAGS } else { Has::SRQ })?;
-        context.node().fault_call(Call::CreateSrq)?;
+        context.fault_call(Call::CreateSrq)?;
         let limits = context.limits();
         if max_wr == 0 || max_wr > limits.max_srq_wr {
             return Err(Error::invalid(
@@ -174,6 +174,7 @@ impl Srq {
     /// EINVAL. Nothing was changed then.
     pub fn modify(&self, max_wr: Option<u32>, limit: Option<u32>) -> Result<(), Error> {
         self.context.node().check_alive()?;
+        self.context.node().check_device(self.context.device().name())?;
         if let Some(max_wr) = max_wr {
             let max = self.context.limits().max_srq_wr;
             if max_wr == 0 || max_wr > max {

@@ -93,8 +93,6 @@ pub struct PacketFaults {
     pub delay_qp: Vec<DelayQp>,
     /// The drops by PSN.
     pub drop_psn: Vec<DropPsn>,
-    /// The caller loses packets for a time, because a link is down. The rules here lose none.
-    pub link_down: bool,
 }
 
 impl PacketFaults {

@@ -126,7 +126,7 @@ fn top_1_few_questions_are_kept() {
         wakes.fetch_add(1, Relaxed);
     });
     for tag in 0..1000 {
-        local.keep_question(1, Question { tag, from: 0 });
+        local.keep_question(1, Question { tag, from: 0, fault: None });
     }
     assert_eq!(woken.load(Relaxed), 1000);
     let mut answered = 0;

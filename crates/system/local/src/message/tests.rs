@@ -96,13 +96,20 @@ fn a_handshake_message_names_slots_that_there_are() {
 /// TOP-1: a question and a reply survive the way, and a cut or longer question is refused.
 #[test]
 fn top_1_a_question_and_its_reply_survive_the_way() {
-    let question = Question { tag: 0x0123_4567, from: 0x89ab };
+    let question = Question { tag: 0x0123_4567, from: 0x89ab, fault: None };
     let bytes = question.emit();
     assert_eq!(parse(&bytes), Some(Message::Question(question)));
     for len in 0..bytes.len() {
         assert_eq!(parse(&bytes[..len]), None, "cut to {len} bytes");
     }
     assert_eq!(parse(&[&bytes[..], &[0]].concat()), None);
+    let fault = |text: String| Question { tag: 1, from: 0, fault: Some(text) };
+    for text in ["", "link-down=rxe0@1ms±1ms"] {
+        let question = fault(text.to_owned());
+        assert_eq!(parse(&question.emit()), Some(Message::Question(question)));
+    }
+    assert_eq!(parse(&fault("x".repeat(4097)).emit()), None);
+    assert_eq!(parse(&[&fault(String::new()).emit()[..], &[0xff]].concat()), None);
     let reply = [&reply_header(7)[..], b"page"].concat();
     assert_eq!(parse_reply(&reply), Some((7, &b"page"[..])));
     assert_eq!(parse(&reply), None, "no process takes a reply");

@@ -154,7 +154,9 @@ impl Mads {
             );
             return;
         }
-        self.keep(node, ArrivedMad::of(p));
+        if !node.is_cut_off(p.dst) {
+            self.keep(node, ArrivedMad::of(p));
+        }
     }
 
     fn keep(&self, node: &Node, mad_arrived: ArrivedMad) {

@@ -35,7 +35,7 @@ impl CompChannel {
     /// EMFILE and the like from the kernel.
     pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, Error> {
         context.node().check_alive()?;
-        context.node().fault_call(Call::CreateCompChannel)?;
+        context.fault_call(Call::CreateCompChannel)?;
         Ok(Arc::new(CompChannel {
             context: context.clone(),
             events: EventQueue::new()?,

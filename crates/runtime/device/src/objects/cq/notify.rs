@@ -275,6 +275,15 @@ impl NotifyCore {
         self.inner.lock().cq.disarm();
     }
 
+    /// Makes an event with `notify`, and removes the pending arm.
+    pub fn announce(&self, notify: impl FnOnce(&adverb_engine::Cq)) {
+        let mut inner = self.inner.lock();
+        if !inner.closed {
+            inner.cq.disarm();
+            notify(&inner.cq);
+        }
+    }
+
     /// The state of the queue for EXT-4.
     pub fn look(&self) -> Look {
         let inner = self.inner.lock();

@@ -28,6 +28,10 @@ impl ShownQueue for Cq {
         self.number
     }
 
+    fn announce(self: Arc<Self>) {
+        self.core.announce(|cq| self.notify(cq));
+    }
+
     fn show(self: Arc<Self>, now: Time, closely: bool) -> Queue {
         let look = self.core.look();
         let channel = matches!(self.sink, Sink::Channel(_));

@@ -89,6 +89,9 @@ impl MadInterface {
         if self.node.faults.as_ref().is_some_and(|faults| faults.loses_mad(mad)) {
             return Ok(());
         }
+        if self.node.is_cut_off(path.local) {
+            return Ok(());
+        }
         // An answer from an address of this machine is accepted only where this process has a
         // socket.
         if self.node.is_own_address(path.remote) {

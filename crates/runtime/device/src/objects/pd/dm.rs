@@ -27,7 +27,7 @@ impl Dm {
     /// is used up.
     pub fn alloc(context: &Arc<Context>, len: u64, log_align: u32) -> Result<Arc<Self>, Error> {
         context.needs(Has::DM)?;
-        context.node().fault_call(Call::AllocDm)?;
+        context.fault_call(Call::AllocDm)?;
         if len == 0 || len > MAX_DM {
             return Err(Error::invalid(
                 format!("length is {len}"),

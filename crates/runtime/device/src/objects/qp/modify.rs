@@ -27,6 +27,11 @@ impl Qp {
         let node = self.own.context.node();
         node.check_alive()?;
         node.fault_call(Call::ModifyQp)?;
+        let ends =
+            mask.contains(AttrMask::STATE) && matches!(attr.state, QpState::Err | QpState::Reset);
+        if !ends {
+            node.check_device(self.own.context.device().name())?;
+        }
         if matches!(self.own.role, Some(Role::Spread { .. })) {
             let text = "a queue pair that spreads frames over work queues has no state";
             return Err(Error::unsupported(text));
@@ -51,8 +56,6 @@ impl Qp {
         if peer.is_none() && self.qp_type() != QpType::Ud && mask.contains(AttrMask::DEST_QPN) {
             node.look_for_loopback_peer(&attr.av.sgid, &attr.av.dgid, attr.dest_qpn);
         }
-        let ends =
-            mask.contains(AttrMask::STATE) && matches!(attr.state, QpState::Err | QpState::Reset);
         if ends {
             self.take_arrived();
             self.part_in_peace();

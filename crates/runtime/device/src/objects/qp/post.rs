@@ -251,8 +251,10 @@ impl SendChain<'_> {
     fn try_perform(&mut self, request: &PlainPost<'_>) -> bool {
         let (qp, Some(inner)) = (self.qp, &mut self.inner) else { return false };
         let own = &qp.own;
-        let plain =
-            inner.faults.is_none() && inner.rendezvous.is_empty() && own.context.nic().is_none();
+        let plain = inner.faults.is_none()
+            && inner.outage.is_none()
+            && inner.rendezvous.is_empty()
+            && own.context.nic().is_none();
         if !plain || own.send_cq.as_ref().is_some_and(|cq| cq.is_hunted()) {
             return false;
         }

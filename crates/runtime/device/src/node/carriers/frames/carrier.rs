@@ -109,6 +109,9 @@ impl Ethernet<'_> {
     }
 
     fn place(&self, qp: &AnyQp, inner: &mut QpInner, frame: &[u8], tx: &mut Tx) {
+        if inner.outage.is_some() {
+            return;
+        }
         let node = self.0;
         {
             let keys = node.keys.read();

@@ -1,7 +1,6 @@
 //! The published entry of a queue pair, for peers on this host.
 use super::rings::Rings;
 use crate::node::core::Node;
-use crate::node::inject;
 use crate::node::queue_pair::{AnyQp, QpInner};
 use adverb_engine::{QpState, QpType};
 use adverb_shm::QpEntry;
@@ -10,12 +9,11 @@ impl Rings<'_> {
     /// Publishes to peers on this host what they may do with the queue pair.
     pub(crate) fn publish(&self, qp: &AnyQp, inner: &mut QpInner) {
         let attr = inner.engine.attr();
-        let link_is_down = inject::link_is_down(inner);
         let peer = inner.carried.ring.peer.as_ref().filter(|peer| {
             matches!(attr.state, QpState::Rtr | QpState::Rts | QpState::Sqd)
                 && qp.qp_type().is_reliable()
                 && !peer.was_left()
-                && !link_is_down
+                && inner.outage.is_none()
         });
         let Some(peer) = peer else {
             return self.unpublish(qp, inner);
