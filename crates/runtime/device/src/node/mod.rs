@@ -24,6 +24,7 @@ mod multicast;
 mod numbers;
 mod object_list;
 mod outage;
+mod outage_due;
 mod policy;
 pub(crate) mod ports;
 mod poster;
