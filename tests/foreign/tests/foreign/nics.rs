@@ -11,6 +11,9 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
+const ENOENT: i32 = 2;
+const EOPNOTSUPP: i32 = 95;
+
 /// Values in the output of `ibv_devinfo -v` for each NIC.
 const SHOWN: &[(&str, &[(&str, &str)])] = &[
     (
@@ -74,6 +77,12 @@ pub fn cases() -> Vec<Case> {
     cases.push(case("NIC-7/an_arm_over_a_completion_waits/adverb", || behind(None, "0")));
     cases.push(case("OBJ-8/cut_values_are_told_once", cut));
     cases.push(case("NIC-2/atomics_on_irdma", atomics));
+    for (nic, hint, wait) in
+        [(None, 0, ENOENT), (Some("mlx5"), ENOENT, ENOENT), (Some("irdma"), EOPNOTSUPP, EOPNOTSUPP)]
+    {
+        let name = format!("NIC-2/a_prefetch_of_resident_pages/{}", nic.unwrap_or("adverb"));
+        cases.push(case(name, move || prefetch(nic, hint, wait)));
+    }
     cases.push(case("NIC-4/memory_beyond_the_limit", memory));
     cases.push(case("NIC-1/unknown", unknown));
     cases
@@ -140,6 +149,16 @@ fn behind(nic: Option<&str>, events: &str) -> Verdict {
     require!(out.text.contains("ok behind"), "{}", out.describe());
     require!(!out.text.contains("lost wake-up"), "{}", out.describe());
     Ok(())
+}
+
+/// Runs `c/prefetch.c`, which expects these answers.
+fn prefetch(nic: Option<&str>, hint: i32, wait: i32) -> Verdict {
+    let program = rig("prefetch", &[], &[&hint.to_string(), &wait.to_string()])?;
+    let program = match nic {
+        Some(nic) => program.option("--as-nic", nic),
+        None => program,
+    };
+    program.run(LIMIT)?.require_ok()
 }
 
 fn room(nic: &str) -> Verdict {

@@ -100,7 +100,17 @@ fn prefetch_is_for_on_demand_regions_of_the_domain() {
         assert_eq!(advise(pd, write, now, (*readable).lkey, at, 8), EPERM);
         assert_eq!(advise(other, read, now, (*readable).lkey, at, 8), EPERM);
         assert_eq!(advise(pd, read, now, (*readable).lkey ^ 1, at, 8), ENOENT);
-        assert_eq!(advise(pd, read, now, (*plain).lkey, at, 8), EINVAL);
+        assert_eq!(advise(pd, read, now, (*plain).lkey, at, 8), ENOENT, "mlx5 finds no such key");
+        let (plain_key, odp_key) = ((*plain).lkey, (*readable).lkey);
+        assert_eq!(advise(pd, read, 0, plain_key, at, 8), 0, "a hint about resident pages");
+        assert_eq!(
+            advise(pd, read, 0, odp_key, at, 8193),
+            0,
+            "a hint is not checked against the bounds"
+        );
+        assert_eq!(advise(other, read, 0, plain_key, at, 8), EPERM);
+        assert_eq!(advise(pd, write, 0, odp_key, at, 8), EPERM);
+        assert_eq!(advise(pd, read, 0, odp_key ^ 1, at, 8), ENOENT);
         assert_eq!(advise(pd, read, 2, (*readable).lkey, at, 8), EINVAL);
         assert_eq!(advise(pd, write, now, (*whole).lkey, at, 8192), 0);
         assert_eq!(

@@ -241,11 +241,13 @@ impl Pd {
     }
 
     /// Faults in the pages of on-demand regions (`ibv_advise_mr`), for writing if `write`. Without
-    /// `fault` only the entries are checked. Without `wait` a missing page is no error.
+    /// `fault` only the entries are checked. Without `wait` the call is a hint, as on rxe: only a
+    /// key that the call may not use is an error. The pages of other regions need no prefetch.
     ///
     /// # Errors
-    /// ENOENT (no such key), EPERM (another domain's key, or not writable), EINVAL (a window, or
-    /// not on demand), EFAULT (out of bounds, or not mapped), as in the kernel.
+    /// As mlx5: ENOENT (no such key), EPERM (another domain's key, or not writable), EINVAL (a
+    /// window), EFAULT (out of bounds, or not mapped). ENOENT also with `wait`, or as a NIC, for a
+    /// region which is not on demand. EOPNOTSUPP as a NIC without on-demand paging.
     pub fn prefetch(
         &self,
         sges: &[Sge],
@@ -254,30 +256,38 @@ impl Pd {
         wait: bool,
     ) -> Result<(), Error> {
         self.context.node().check_alive()?;
+        self.context.needs(Has::ODP)?;
         let needed = if write { Access::LOCAL_WRITE } else { Access::empty() };
         let check = |sge: &Sge| {
             let keys = self.context.node().keys.read();
-            let range =
-                keys.check_local(self.id, sge.lkey, needed, sge.addr, sge.length).map_err(|c| {
+            let range = match keys.check_local(self.id, sge.lkey, needed, sge.addr, sge.length) {
+                Ok(range) => range,
+                Err(Cause::OutOfBounds { .. }) if !wait => return Ok(None),
+                Err(c) => {
                     let errno = match c {
                         Cause::UnknownKey { .. } => Errno::ENOENT,
                         Cause::WrongPd { .. } | Cause::AccessDenied { .. } => Errno::EPERM,
                         Cause::OutOfBounds { .. } => Errno::EFAULT,
                         _ => Errno::EINVAL,
                     };
-                    Error::new(errno, c.to_string())
-                })?;
-            let asked = keys.region(sge.lkey).map(|region| region.access);
-            if !asked.is_some_and(|access| access.contains(Access::ON_DEMAND)) {
-                return Err(Error::invalid(
-                    format!("lkey is {:#x}", sge.lkey),
-                    "the region is not on demand (IBV_ACCESS_ON_DEMAND)",
+                    return Err(Error::new(errno, c.to_string()));
+                }
+            };
+            let region = keys.region(sge.lkey);
+            let on_demand = region.is_some_and(|r| r.access.contains(Access::ON_DEMAND));
+            if !on_demand && (wait || self.context.nic().is_some()) {
+                return Err(Error::new(
+                    Errno::ENOENT,
+                    format!(
+                        "the region with lkey {:#x} is not on demand (IBV_ACCESS_ON_DEMAND)",
+                        sge.lkey
+                    ),
                 ));
             }
-            Ok(range)
+            Ok((on_demand && fault && range.kind == RangeKind::OnDemand).then_some(range))
         };
         let ranges = sges.iter().map(check).collect::<Result<Vec<_>, Error>>()?;
-        for range in ranges.iter().filter(|r| fault && r.kind == RangeKind::OnDemand) {
+        for range in ranges.iter().flatten() {
             if let Err(e) = check_memory(range.addr, range.len.into(), write)
                 && wait
             {
