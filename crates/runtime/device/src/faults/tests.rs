@@ -61,7 +61,7 @@ fn flt_7_a_link_goes_down_for_a_time_or_for_good() {
         after: Duration::from_millis(after),
         lasts: lasts.map(Duration::from_millis),
     };
-    let text = "link-down=rxe0@5s+2s,link-down=rxe0@0ns,device-fatal=rxe1@1ms";
+    let text = "link-down=rxe0@5s+2s,link-down=rxe0@0s,device-fatal=rxe1@1ms";
     let read = spec(text);
     let expected = [
         outage("rxe0", OutageKind::LinkDown, 5000, Some(2000)),
@@ -72,7 +72,7 @@ fn flt_7_a_link_goes_down_for_a_time_or_for_good() {
     assert_eq!(read.to_string(), text);
     let short = spec("link-down=rxe0+2s").outages;
     assert_eq!(short, [outage("rxe0", OutageKind::LinkDown, 0, Some(2000))]);
-    assert_eq!(spec("device-fatal=rxe0").to_string(), "device-fatal=rxe0@0ns");
+    assert_eq!(spec("device-fatal=rxe0").to_string(), "device-fatal=rxe0@0s");
 }
 
 #[test]
