@@ -39,6 +39,10 @@ fn main() {
     std::fs::write(&path, format!("{{ global: {}; }};\n", names.join("; ")))
         .expect("OUT_DIR is writable");
     arg(&format!("-Wl,--version-script={}", path.display()));
+    // Two installations may be in one process (`adverb env` of one, `adverb run` of another). Each
+    // object calls its own functions. Otherwise the second object would call the functions of the
+    // first, whose next function is in the second.
+    arg("-Wl,-Bsymbolic");
     arg("-Wl,-z,nodelete");
     arg("-Wl,-z,defs");
     if !is_package() {

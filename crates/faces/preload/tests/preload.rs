@@ -135,6 +135,21 @@ fn stock_tools_see_the_tree() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "lo\nRoCE v2\nchar\n");
 }
 
+/// SYS-3: two installations in one process. Each object calls its own functions.
+#[test]
+fn two_copies_work_in_one_process() {
+    let root = tree("two_copies");
+    let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libadverb_preload.so");
+    std::fs::copy(library(), &copy).expect("writable");
+    let output = Command::new(program(false))
+        .env("LD_PRELOAD", format!("{}:{}", library().display(), copy.display()))
+        .env("ADVERB_SYSROOT", &root)
+        .output()
+        .expect("the program runs");
+    assert!(output.status.success(), "{:?}", output.status);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{ON}child\n{ON}"));
+}
+
 #[test]
 fn exactly_the_listed_names_are_interposed() {
     let mut listed: Vec<&str> = NAMES.split_whitespace().collect();

@@ -1,7 +1,8 @@
 //! The environment of the program.
 use super::dropins::{Libraries, prepended};
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 
 /// Puts options in front of the user's options for a sanitizer. If an option has two values, the
 /// last value counts.
@@ -15,6 +16,25 @@ fn options(
     (name, if told { own.unwrap_or_default() } else { prepended(OsStr::new(ours), own) })
 }
 
+/// A list of objects without the objects of another installation: those with the file name of one
+/// of `ours` at another path. One process needs one installation.
+fn without_copies(list: &OsStr, ours: &[PathBuf]) -> OsString {
+    let is_copy = |entry: &&[u8]| {
+        let path = Path::new(OsStr::from_bytes(entry));
+        ours.iter().any(|our| our != path && our.file_name() == path.file_name())
+    };
+    if !parts(list).any(|entry| is_copy(&entry)) {
+        return list.to_owned();
+    }
+    let kept: Vec<_> = parts(list).filter(|entry| !is_copy(entry)).collect();
+    OsString::from_vec(kept.join(&b':'))
+}
+
+/// The entries of a list of objects. The loader splits at colons and at spaces.
+fn parts(list: &OsStr) -> impl Iterator<Item = &[u8]> {
+    list.as_bytes().split(|b| b": ".contains(b)).filter(|entry| !entry.is_empty())
+}
+
 /// The variables to set. `get` reads the current environment.
 pub fn variables(
     libraries: &Libraries,
@@ -24,25 +44,26 @@ pub fn variables(
     get: impl Fn(&str) -> Option<OsString>,
 ) -> Vec<(&'static str, OsString)> {
     let mut all = Vec::new();
-    let mut lead = |name: &'static str, first: &OsStr| {
-        let list = get(name);
+    let mut lead = |name: &'static str, first: &OsStr, list: Option<OsString>| {
         // A program under `adverb run` may run `adverb run` again. The entry must be in the list
         // only once.
         let leads = list.as_ref().is_some_and(|l| {
             let (list, first) = (l.as_encoded_bytes(), first.as_encoded_bytes());
             list.strip_prefix(first).is_some_and(|rest| rest.is_empty() || rest[0] == b':')
         });
-        if !leads {
-            all.push((name, prepended(first, list)));
+        if !leads || list != get(name) {
+            all.push((name, if leads { list.unwrap_or_default() } else { prepended(first, list) }));
         }
     };
-    lead("LD_LIBRARY_PATH", libraries.directory.as_os_str());
+    lead("LD_LIBRARY_PATH", libraries.directory.as_os_str(), get("LD_LIBRARY_PATH"));
     let preload: Vec<_> = libraries.preload.iter().map(|p| p.as_os_str()).collect();
     if !preload.is_empty() {
-        lead("LD_PRELOAD", &preload.join(OsStr::new(":")));
+        let others = get("LD_PRELOAD").map(|list| without_copies(&list, &libraries.preload));
+        lead("LD_PRELOAD", &preload.join(OsStr::new(":")), others);
     }
     if let Some(audit) = &libraries.audit {
-        lead("LD_AUDIT", audit.as_os_str());
+        let others = get("LD_AUDIT").map(|list| without_copies(&list, std::slice::from_ref(audit)));
+        lead("LD_AUDIT", audit.as_os_str(), others);
     }
     // Copies give way to a library with the plain name, so the directory must have the names.
     if replace && libraries.nameless.is_none() {

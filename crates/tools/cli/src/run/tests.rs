@@ -91,6 +91,20 @@ mod environment {
         assert_eq!(made(&[("LD_LIBRARY_PATH", "/de")], true, None)["LD_LIBRARY_PATH"], "/d:/de");
     }
 
+    /// SYS-3: the objects of another installation do not load beside these.
+    #[test]
+    fn objects_of_another_installation_leave_the_lists() {
+        let before = [
+            ("LD_PRELOAD", "/other/libadverb_preload.so:/own.so /p/libadverb_preload.so"),
+            ("LD_AUDIT", "/other/libadverb_audit.so"),
+        ];
+        let v = made(&before, true, None);
+        assert_eq!(v["LD_PRELOAD"], "/p/libadverb_preload.so:/own.so:/p/libadverb_preload.so");
+        assert_eq!(v["LD_AUDIT"], "/p/libadverb_audit.so");
+        let before = [("LD_PRELOAD", "/p/libadverb_preload.so:/other/libadverb_preload.so")];
+        assert_eq!(made(&before, true, None)["LD_PRELOAD"], "/p/libadverb_preload.so");
+    }
+
     #[test]
     fn a_sanitizer_hears_of_the_preload_and_keeps_what_the_user_told_it() {
         assert_eq!(made(&[], true, None)["ASAN_OPTIONS"], "verify_asan_link_order=0");
