@@ -5,10 +5,8 @@
 //! read GID types below `/sys/class/infiniband`, and the tests of rdma-core list `device/net/`
 //! there. Without a kernel driver these files do not exist. The launcher prepares a directory with
 //! the same paths and sets `ADVERB_SYSROOT` to it. The preload redirects a path to this directory
-//! if the path
-//! - begins like the paths above ([`path::is_ours`]),
-//! - does not exist on the real system, and
-//! - exists below that directory.
+//! if the path begins like the paths above ([`path::is_ours`]). On a machine with RDMA hardware,
+//! the directory hides the files of the real devices, because verbs do not show these devices.
 //!
 //! `/dev/null` stands in for a character device. All other calls pass through unchanged, including
 //! `errno`. Without the variable, every call passes through.

@@ -95,7 +95,7 @@ macro_rules! theirs {
     }};
 }
 
-/// Opens the file if `path` names it and the kernel has no such file.
+/// Opens the file if `path` names it and the prepared directory has such a file.
 ///
 /// # Safety
 /// `path` is null or a string.

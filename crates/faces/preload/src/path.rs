@@ -118,26 +118,23 @@ unsafe fn stand_in(path: *const c_char, look: Look, buffer: &mut Buffer) -> *con
     if !is_ours(bytes) {
         return path;
     }
-    let Some(root) = root() else { return path };
-    let before = errno();
-    let stand_in =
-        if exists(path) { None } else { buffer.join(root, bytes).filter(|&p| exists(p)) };
-    set_errno(before);
-    match stand_in {
-        None => path,
-        Some(file) if look != Look::File && bytes.starts_with(DEVICES) && !is_directory(file) => {
-            c"/dev/null".as_ptr()
-        }
-        Some(file) => file,
+    // The prepared directory replaces the files of real devices as well, because verbs show only
+    // the devices of Adverb. A path that the directory lacks does not exist.
+    let Some(file) = root().and_then(|root| buffer.join(root, bytes)) else { return path };
+    if look != Look::File
+        && bytes.starts_with(DEVICES)
+        && keeping_errno(|| exists(file) && !is_directory(file))
+    {
+        return c"/dev/null".as_ptr();
     }
+    file
 }
 
-/// Whether the prepared directory has a file of this path and the real system has none. Keeps
-/// `errno`.
+/// Whether the prepared directory has a file of this path. Keeps `errno`.
 pub fn stands_in(path: &CStr) -> bool {
     let mut buffer = Buffer::new();
-    // SAFETY: a string.
-    unsafe { stand_in(path.as_ptr(), Look::File, &mut buffer) != path.as_ptr() }
+    let file = root().and_then(|root| buffer.join(root, path.to_bytes()));
+    file.is_some_and(|file| keeping_errno(|| exists(file)))
 }
 
 /// Removes the directory of `ADVERB_SYSROOT` from a resolved path, in place.
@@ -177,9 +174,7 @@ fn below<'a>(path: &'a [u8], variable: &CStr) -> Option<&'a [u8]> {
 
 /// The prepared directory, without slashes at the end; `None` if the preload is off. Keeps `errno`.
 pub fn root() -> Option<&'static [u8]> {
-    let before = errno();
-    let changed = value(LINKS).filter(|link| exists(link.as_ptr().cast()));
-    set_errno(before);
+    let changed = keeping_errno(|| value(LINKS).filter(|link| exists(link.as_ptr().cast())));
     changed.or_else(|| value(ROOT))
 }
 
@@ -208,20 +203,25 @@ fn exists(path: *const c_char) -> bool {
 
 /// Whether a file of the prepared directory is a directory, which can be entered.
 fn is_directory(path: *const c_char) -> bool {
-    let before = errno();
     // `O_DIRECTORY | O_PATH` succeeds only for a directory. Appending "/." would do the same, but
     // needs a buffer.
     let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
     // SAFETY: a string; the descriptor is closed at once.
-    let found = unsafe {
+    unsafe {
         let fd = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, flags);
         if fd >= 0 {
             libc::syscall(libc::SYS_close, fd);
         }
         fd >= 0
-    };
+    }
+}
+
+/// Calls `look`, and restores `errno`.
+fn keeping_errno<T>(look: impl FnOnce() -> T) -> T {
+    let before = errno();
+    let seen = look();
     set_errno(before);
-    found
+    seen
 }
 
 /// Is there a slash? Written as a loop, because the search in `core` is compiled separately and can

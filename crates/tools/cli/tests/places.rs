@@ -194,3 +194,19 @@ fn the_doctor_names_a_read_only_place() {
     let line = out.lines().find(|line| line.contains("/dev/shm")).unwrap_or_default();
     assert!(line.contains("read-only") && !line.contains("free"), "{out}{err}");
 }
+
+/// SYS-12: on a machine with a real device, the files show the same devices as verbs.
+#[test]
+fn real_devices_are_hidden_as_in_verbs() {
+    let real = "mount -t tmpfs none /sys/class && mkdir -p /sys/class/infiniband/mlx5_0/ports/1";
+    let output = with_mounts(&[
+        real,
+        "ls /sys/class/infiniband",
+        "$EXE run --log error -- ls /sys/class/infiniband",
+        "$EXE run --log error -- sh -c 'cat /sys/class/infiniband/*/ports/1/link_layer'",
+        "$EXE run --log error -- test ! -e /sys/class/infiniband/mlx5_0",
+    ]);
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{out}{err}");
+    assert_eq!(out, "mlx5_0\nadverb0\nEthernet\n", "{err}");
+}
