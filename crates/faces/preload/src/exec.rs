@@ -125,8 +125,13 @@ const LOST: &[u8] = b" is started with an LD_LIBRARY_PATH without the directory 
                       libraries: the program will not see the device; leave the variable in place, \
                       or put `adverb run --` in front of the program\n";
 const BEHIND: &[u8] = b" is started with an LD_LIBRARY_PATH in which other verbs libraries come \
-                        before the drop-in libraries: the program will not see the device; put \
-                        `adverb run --` in front of the program\n";
+                        before the drop-in libraries: the program will not see the device; use \
+                        --replace (adverb run, adverb env), or put `adverb run --` in front of the \
+                        program\n";
+const COPY: &[u8] = b" is linked with a copy of libibverbs or librdmacm by a run path, or under \
+                      another name, and the copy comes before the drop-in libraries: the program \
+                      will not see the device; use --replace (adverb run, adverb env), or put \
+                      `adverb run --` in front of the program\n";
 const STARTER: &[u8] = b" is set-user-ID or set-group-ID, so the loader drops LD_LIBRARY_PATH and \
                          LD_PRELOAD: the program that it starts will not see the device; put \
                          `adverb run --` in front of that program (sudo adverb run -- PROGRAM)\n";
@@ -172,6 +177,8 @@ unsafe fn obstacle(
             (_, true, _) if !needed::uses_verbs(&file) && unsafe { starts_verbs(start.argv) } => {
                 STARTER
             }
+            (Found::Always, false, _) => return None,
+            (Found::First, false, _) if drop_ins::replace() && needed::brings_copy(&file) => COPY,
             (Found::First, false, _) => return None,
             _ if !needed::uses_verbs(&file) => return None,
             (_, true, _) => PRIVILEGED,
@@ -188,7 +195,8 @@ unsafe fn obstacle(
 }
 
 /// Do the arguments of a program name another program that uses verbs? The first argument that is a
-/// program counts.
+/// program counts. The value of an option for a user or group may be a program's name as well, and
+/// does not count.
 ///
 /// # Safety
 /// `list` is null, or a list of strings.
@@ -200,12 +208,18 @@ unsafe fn starts_verbs(mut list: List) -> bool {
     // environment is a string or null.
     unsafe {
         let search = libc::getenv(c"PATH".as_ptr());
+        let mut is_value = false;
         while !(*list).is_null() {
             list = list.add(1);
             if (*list).is_null() {
                 break;
             }
             let word = CStr::from_ptr(*list).to_bytes();
+            if is_value {
+                is_value = false;
+                continue;
+            }
+            is_value = names_user(word);
             // `contains` could panic as far as the compiler knows.
             let assigns = word.split(|b| *b == b'=').nth(1).is_some();
             if assigns || word.first().is_none_or(|b| *b == b'-') {
@@ -217,6 +231,17 @@ unsafe fn starts_verbs(mut list: List) -> bool {
         }
     }
     false
+}
+
+/// Is a word an option whose value, the next word, is a user or group? These are `-u` and `-g`,
+/// also at the end of several letters (`-nu`), and `--user` and `--group`.
+fn names_user(word: &[u8]) -> bool {
+    match word {
+        b"--user" | b"--group" => true,
+        [b'-', b'-', ..] => false,
+        [b'-', .., last] => matches!(last, b'u' | b'g'),
+        _ => false,
+    }
 }
 
 /// Prints a warning if the program will not see the device.

@@ -191,6 +191,13 @@ fn run_names_programs_that_a_program_starts_without_the_device() {
     let behind = "verbs libraries come before the drop-in libraries";
     let counts = [
         (format!("env {front} ./verbs_p"), 1),
+        // A process that begins with this list does not take its first directory for the drop-ins.
+        (
+            format!(
+                "{adverb} run --no-replace -- sh -c 'export {front}; sh -c \"./verbs_p; true\"'"
+            ),
+            1,
+        ),
         (format!("env {front} ./indirect"), 1),
         ("env LD_LIBRARY_PATH=$PWD:$LD_LIBRARY_PATH ./verbs_p".into(), 0),
         ("env LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$PWD/own ./verbs_p".into(), 0),
@@ -206,6 +213,7 @@ fn run_names_programs_that_a_program_starts_without_the_device() {
     for (line, lines) in &counts {
         let said = said(line);
         assert_eq!(said.matches(behind).count(), *lines, "{line}: {said}");
+        assert_eq!(said.matches("use --replace").count(), *lines, "{line}: {said}");
     }
     let after_env = |line: &str| {
         let set =
@@ -228,7 +236,14 @@ fn run_names_programs_that_a_program_starts_without_the_device() {
         let steps = "cp \"$(command -v env)\" other_user && chown 65534 other_user && chmod 4755 other_user";
         let made = Command::new("sh").current_dir(&dir).args(["-c", steps]).status();
         assert!(made.unwrap().success());
-        for (line, lines) in [("./other_user A=B ./verbs_p", 1), ("./other_user true", 0)] {
+        for (line, lines) in [
+            ("./other_user A=B ./verbs_p", 1),
+            ("./other_user true", 0),
+            // The name of a user is also the name of a program.
+            ("./other_user -nu env ./verbs_p", 1),
+            ("./other_user --group env ./verbs_p", 1),
+            ("./other_user -n env ./verbs_p", 0),
+        ] {
             let said = after_env(line);
             assert_eq!(said.matches("sudo adverb run -- PROGRAM").count(), lines, "{line}: {said}");
         }
@@ -243,6 +258,51 @@ fn run_names_programs_that_a_program_starts_without_the_device() {
         "env -i ./p.c",
     ] {
         assert!(!said(line).contains("adverb run: warning"), "{line}");
+    }
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// SYS-3: another program starts a program that is linked with a copy by a run path, or under
+/// another name. The warning names `--replace`, with which there is none.
+#[test]
+fn a_started_program_with_a_copy_is_named_with_the_remedy() {
+    let dir = std::env::temp_dir().join(format!("adverb-copy-{}", std::process::id()));
+    std::fs::create_dir_all(dir.join("own")).unwrap();
+    std::fs::write(dir.join("copy.c"), "int ibv_copy(void) { return 0; }\n").unwrap();
+    std::fs::write(
+        dir.join("between.c"),
+        "int ibv_copy(void); int between(void) { return ibv_copy(); }\n",
+    )
+    .unwrap();
+    std::fs::write(dir.join("p.c"), "int ibv_copy(void); int main(void) { return ibv_copy(); }\n")
+        .unwrap();
+    std::fs::write(dir.join("q.c"), "int between(void); int main(void) { return between(); }\n")
+        .unwrap();
+    let steps = "set -e; own='-L./own -Wl,-rpath,$ORIGIN/own'; old=-Wl,--disable-new-dtags
+        cc -shared -fPIC -o own/libibverbs.so.1 -Wl,-soname,libibverbs.so.1 copy.c
+        cc -shared -fPIC -o own/libibverbs-0123abcd.so.1 -Wl,-soname,libibverbs-0123abcd.so.1 copy.c
+        cc -o rpath p.c $own $old -l:libibverbs.so.1
+        cc -o runpath p.c $own -Wl,--enable-new-dtags -l:libibverbs.so.1
+        cc -o renamed p.c $own -Wl,--enable-new-dtags -l:libibverbs-0123abcd.so.1
+        cc -shared -fPIC -o own/libbetween.so between.c -L./own -l:libibverbs.so.1
+        cc -o inherited q.c $own $old -lbetween -Wl,--allow-shlib-undefined";
+    let built = Command::new("sh").current_dir(&dir).args(["-c", steps]).status();
+    assert!(built.unwrap().success(), "cc: run scripts/test-deps");
+    for (options, program, lines) in [
+        (&["run"][..], "rpath", 1),
+        (&["run"], "renamed", 1),
+        (&["run"], "inherited", 1),
+        // LD_LIBRARY_PATH comes before a DT_RUNPATH.
+        (&["run"], "runpath", 0),
+        (&["run", "--replace"], "rpath", 0),
+        (&["run", "--no-replace"], "rpath", 0),
+    ] {
+        let line = format!("cd {}; ./{program}; ./{program}; true", dir.display());
+        let said = text(&adverb(&[options, &["--", "sh", "-c", &line]].concat()).stderr);
+        let warned = said.matches("adverb run: warning").count();
+        let named = said.matches("by a run path").count() == lines
+            && said.matches("use --replace").count() == lines;
+        assert!(warned == lines && named, "{options:?} {program}: {said}");
     }
     std::fs::remove_dir_all(dir).unwrap();
 }

@@ -2,6 +2,7 @@
 //! with the library, or with another library that needs it, such as libfabric, UCX or MPI. This
 //! module does not allocate.
 
+use super::drop_ins;
 use super::file::{File, PATH_MAX, join};
 use crate::path::has_slash;
 
@@ -135,33 +136,104 @@ impl<'a> Dynamic<'a> {
     fn open(&self, name: u64) -> Option<File> {
         let mut room = [0; PATH_MAX];
         let name = self.text(name, &mut room)?;
-        let find = |origin: &[u8], directory: &[u8]| {
-            let mut path = [0; PATH_MAX];
-            let mut whole = [0; PATH_MAX];
-            let directory = join(&mut whole, [origin, directory, b""])?.split_last()?.1;
-            let path = join(&mut path, [directory, b"/", name])?;
-            File::open(libc::AT_FDCWD, path.as_ptr().cast())
-        };
         if has_slash(name) {
             let mut path = [0; PATH_MAX];
             return File::open(libc::AT_FDCWD, join(&mut path, [name, b"", b""])?.as_ptr().cast());
         }
-        let own = |kind: u64| {
-            let mut room = [0; PATH_MAX];
-            let list = self.text(self.values(kind).next()?, &mut room)?;
-            let mut room = [0; PATH_MAX];
-            let path = self.file.path(&mut room).unwrap_or_default();
-            let end = path.iter().rposition(|b| *b == b'/').unwrap_or(0);
-            let origin = path.get(..end).unwrap_or_default();
-            list.split(|b| *b == b':').find_map(|directory| {
-                let below = directory
-                    .strip_prefix(b"$ORIGIN")
-                    .or_else(|| directory.strip_prefix(b"${ORIGIN}"));
-                below.map_or_else(|| find(b"", directory), |below| find(origin, below))
-            })
-        };
-        own(DT_RUNPATH)
-            .or_else(|| own(DT_RPATH))
-            .or_else(|| DIRECTORIES.iter().find_map(|directory| find(b"", directory)))
+        self.run_path(DT_RUNPATH, name)
+            .or_else(|| self.run_path(DT_RPATH, name))
+            .or_else(|| DIRECTORIES.iter().find_map(|directory| find(b"", directory, name)))
     }
+
+    /// Opens the library of this name in the run path of the file: `DT_RPATH` or `DT_RUNPATH`.
+    fn run_path(&self, kind: u64, name: &[u8]) -> Option<File> {
+        let mut room = [0; PATH_MAX];
+        let list = self.text(self.values(kind).next()?, &mut room)?;
+        let mut room = [0; PATH_MAX];
+        let path = self.file.path(&mut room).unwrap_or_default();
+        let end = path.iter().rposition(|b| *b == b'/').unwrap_or(0);
+        let origin = path.get(..end).unwrap_or_default();
+        list.split(|b| *b == b':').find_map(|directory| {
+            let below =
+                directory.strip_prefix(b"$ORIGIN").or_else(|| directory.strip_prefix(b"${ORIGIN}"));
+            below.map_or_else(|| find(b"", directory, name), |below| find(origin, below, name))
+        })
+    }
+
+    fn has_runpath(&self) -> bool {
+        self.values(DT_RUNPATH).next().is_some()
+    }
+}
+
+/// Opens a library in a directory.
+fn find(origin: &[u8], directory: &[u8], name: &[u8]) -> Option<File> {
+    let mut path = [0; PATH_MAX];
+    let mut whole = [0; PATH_MAX];
+    let directory = join(&mut whole, [origin, directory, b""])?.split_last()?.1;
+    let path = join(&mut path, [directory, b"/", name])?;
+    File::open(libc::AT_FDCWD, path.as_ptr().cast())
+}
+
+/// An object, and the object that loads it.
+struct Loaded<'a> {
+    object: &'a Dynamic<'a>,
+    by: Option<&'a Loaded<'a>>,
+}
+
+impl Loaded<'_> {
+    /// Opens the library that the loader finds before `LD_LIBRARY_PATH`: by the `DT_RPATH` of the
+    /// object and of the objects that load it, unless the object has a `DT_RUNPATH`.
+    fn before_all(&self, name: &[u8]) -> Option<File> {
+        if self.object.has_runpath() {
+            return None;
+        }
+        let mut next = Some(self);
+        while let Some(loaded) = next {
+            let found = if loaded.object.has_runpath() {
+                None
+            } else {
+                loaded.object.run_path(DT_RPATH, name)
+            };
+            if found.is_some() {
+                return found;
+            }
+            next = loaded.by;
+        }
+        None
+    }
+}
+
+/// Does the loader take a copy of a verbs library for this program, although the drop-in libraries
+/// are first in `LD_LIBRARY_PATH`? Libraries in the usual directories bring no copy.
+pub fn brings_copy(program: &File) -> bool {
+    brings(program, DEPTH, &mut Seen { files: [[0; 2]; FILES], count: 0 }, None)
+}
+
+/// `extern "C"` as above.
+extern "C" fn brings(file: &File, depth: usize, seen: &mut Seen, by: Option<&Loaded<'_>>) -> bool {
+    if !seen.add(file) {
+        return false;
+    }
+    let Some(dynamic) = Dynamic::of(file) else { return false };
+    let loaded = Loaded { object: &dynamic, by };
+    let deeper = depth.checked_sub(1);
+    dynamic.values(DT_NEEDED).any(|at| {
+        let mut room = [0; PATH_MAX];
+        let Some(name) = dynamic.text(at, &mut room) else { return false };
+        if is_copy(name) {
+            let searched = !has_slash(name) && drop_ins::has(name);
+            return !searched
+                || loaded.before_all(name).is_some_and(|copy| !drop_ins::holds(&copy));
+        }
+        let (Some(depth), false) = (deeper, has_slash(name)) else { return false };
+        let library = dynamic.run_path(DT_RUNPATH, name).or_else(|| loaded.before_all(name));
+        library.is_some_and(|library| brings(&library, depth, seen, Some(&loaded)))
+    })
+}
+
+/// Is this the name of a verbs library, with or without a directory?
+fn is_copy(name: &[u8]) -> bool {
+    let mut room = [0; PATH_MAX];
+    let path = join(&mut room, [b"/", name, b""]).and_then(|path| path.split_last());
+    path.is_some_and(|(_, path)| adverb_copies::library(path).is_some())
 }

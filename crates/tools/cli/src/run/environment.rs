@@ -65,6 +65,7 @@ pub fn variables(
         let others = get("LD_AUDIT").map(|list| without_copies(&list, std::slice::from_ref(audit)));
         lead("LD_AUDIT", audit.as_os_str(), others);
     }
+    all.push(("ADVERB_DROPINS", libraries.directory.clone().into()));
     // Copies give way to a library with the plain name, so the directory must have the names.
     if replace && libraries.nameless.is_none() {
         all.push(("ADVERB_REPLACE", libraries.directory.clone().into()));
