@@ -12,27 +12,34 @@ use std::process::{Command, ExitCode, Stdio};
 const MAGIC: [u8; 4] = *b"\x7fELF";
 
 pub fn findings() -> Vec<Finding> {
-    let refused = match tried() {
+    let (refused, errno) = match tried() {
         Ok(None) => {
             return vec![Finding::ok(
                 "processes",
                 "one process may read another's memory (process_vm_readv)",
             )];
         }
-        Ok(Some(errno)) => {
-            format!("one process may not read another's memory: process_vm_readv says {errno}")
-        }
-        Err(why) => {
-            format!("the test whether one process may read another's memory did not run: {why}")
-        }
+        Ok(Some(errno)) => (
+            format!("one process may not read another's memory: process_vm_readv says {errno}"),
+            Some(errno),
+        ),
+        Err(why) => (
+            format!("the test whether one process may read another's memory did not run: {why}"),
+            None,
+        ),
     };
     let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
-    vec![Finding::warn("processes", refused, remedy(scope.trim()))]
+    vec![Finding::warn("processes", refused, remedy(errno, scope.trim()))]
 }
 
-fn remedy(scope: &str) -> String {
+fn remedy(errno: Option<Errno>, scope: &str) -> String {
     let without = "programs run nevertheless: bytes are copied twice within the host, except for those in page-aligned allocations";
     match scope {
+        // A rule of a kernel that has the call refuses with EPERM.
+        _ if errno == Some(Errno::ENOSYS) => format!(
+            "this kernel has no process_vm_readv, as gVisor's, or a seccomp profile hides the call: \
+             outside of the sandbox the call exists; {without}"
+        ),
         "" | "0" => format!(
             "a container's seccomp profile may forbid this call: allow process_vm_readv and \
              process_vm_writev; {without}"
@@ -92,8 +99,12 @@ mod tests {
     /// DOC-4: the remedy matches the mechanism that forbids the access.
     #[test]
     fn the_remedy_fits() {
-        assert!(remedy("1").contains("kernel.yama.ptrace_scope=0"));
-        assert!(remedy("").contains("seccomp"));
+        let refused = |scope| remedy(Some(Errno::EPERM), scope);
+        assert!(refused("1").contains("kernel.yama.ptrace_scope=0"));
+        assert!(refused("").contains("seccomp"));
+        // gVisor has a file of Yama, but not the call.
+        let absent = remedy(Some(Errno::ENOSYS), "1");
+        assert!(absent.contains("this kernel has no process_vm_readv") && !absent.contains("Yama"));
         assert_eq!(
             first_mapping("00400000-00401000 ---p 0\n7f00-8000 r--p 0 /bin/x\n"),
             Some(0x7f00)
