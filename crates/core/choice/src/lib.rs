@@ -187,7 +187,9 @@ impl Choice {
             (Call::Event, Choice::Before) => {
                 "several events were queued before this call read the first"
             }
-            (Call::Event, Choice::Interrupt) => "this call returned EINTR, as after a signal",
+            (Call::Event, Choice::Interrupt) => {
+                "this call waited for a signal of the program, and returned EINTR"
+            }
             (Call::Event, _) => "everything on its way came just after this event was read",
             (Call::Receive, _) => "everything on its way came before this receive was posted",
             (Call::Modify, _) => "the flushed completions of this queue pair came late",

@@ -43,8 +43,8 @@ pub use options::{
 };
 pub use packet::{packet_socket, recv_frame, send_frame};
 pub use process::{
-    ask_for_page, chosen, has_capabilities, process_end, short_slices, signals_interrupt,
-    signals_restart,
+    ask_for_page, await_signal, chosen, has_capabilities, process_end, short_slices,
+    signals_interrupt, signals_restart,
 };
 pub use process::{effective_uid, only_uid};
 pub use terminal::terminal_size;

@@ -300,13 +300,27 @@ fn hunt_names_the_one_of_a_pair_that_failed() {
             125,
             "the client's command cannot be run",
         ),
-        (&["hunt", "--pair", "--", "sleep", "60", "--", "true"], 0, "no verbs call"),
+        (&["hunt", "--pair", "--", "tail", "-f", "/dev/null", "--", "true"], 0, "no verbs call"),
     ] {
         let output = adverb(args);
         let said = text(&output.stdout) + &text(&output.stderr);
         assert_eq!(output.status.code(), Some(status), "{args:?}: {said}");
         assert!(said.contains(words), "{args:?}: {said}");
     }
+}
+
+/// HUN-7: the client of a pair starts when the server listens, however long the server takes.
+#[test]
+fn hunt_waits_until_the_server_listens() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let server = format!(
+        "import socket, time; time.sleep(1); s = socket.create_server(('127.0.0.1', {port})); s.accept()"
+    );
+    let client = format!("import socket; socket.create_connection(('127.0.0.1', {port}))");
+    let words = ["hunt", "--pair", "--", "python3", "-c", &server, "--", "python3", "-c", &client];
+    let output = adverb(&words);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("no verbs call"), "{text}{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// HUN-8: the result files are written whether or not a failure was found. If they cannot be

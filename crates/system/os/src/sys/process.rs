@@ -5,6 +5,7 @@ use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::ptr;
+use std::time::{Duration, Instant};
 
 /// Whether a file has capabilities, so that the loader ignores the environment of the starting
 /// user.
@@ -117,6 +118,66 @@ pub fn signals_interrupt() -> bool {
         libc::SIGTSTP,
     ];
     handlers().any(|(signal, restarts)| !restarts && !ENDS.contains(&signal))
+}
+
+/// Waits for a signal of the program, for `limit` at most. `true` if a handler without SA_RESTART
+/// has run in this thread. While the program has a timer of processor time, the wait uses this
+/// time.
+#[must_use]
+pub fn await_signal(limit: Duration) -> bool {
+    let until = Instant::now() + limit;
+    let counts = [libc::ITIMER_VIRTUAL, libc::ITIMER_PROF].into_iter().any(runs);
+    // The signal comes during the wait below, and not between two looks.
+    let all = signals(|set| {
+        // SAFETY: the set is valid.
+        unsafe { libc::sigfillset(set) };
+    });
+    let before = signals(|before| {
+        // SAFETY: both sets are valid.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, before) };
+    });
+    let mut interrupts = false;
+    while Instant::now() < until {
+        let come = signals(|set| {
+            // SAFETY: the set is valid.
+            unsafe { libc::sigpending(set) };
+        });
+        // SAFETY: both sets are valid.
+        let has = |signal: c_int| unsafe {
+            libc::sigismember(&raw const come, signal) == 1
+                && libc::sigismember(&raw const before, signal) == 0
+        };
+        interrupts = handlers().any(|(signal, restarts)| !restarts && has(signal));
+        if (1..libc::SIGRTMAX()).any(has) {
+            break;
+        }
+        if counts {
+            (0..1000).for_each(|_| std::hint::spin_loop());
+        } else {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    // The handlers run here.
+    // SAFETY: the set is valid.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
+    interrupts
+}
+
+/// A set of signals.
+fn signals(fill: impl FnOnce(*mut libc::sigset_t)) -> libc::sigset_t {
+    // SAFETY: a set is plain data.
+    let mut set = unsafe { std::mem::zeroed() };
+    fill(&raw mut set);
+    set
+}
+
+/// Does this timer of the process run?
+fn runs(timer: c_int) -> bool {
+    // SAFETY: plain data, and a valid place.
+    let mut value: libc::itimerval = unsafe { std::mem::zeroed() };
+    // SAFETY: the place is valid.
+    let known = unsafe { libc::getitimer(timer as _, &raw mut value) } == 0;
+    known && (value.it_value.tv_sec, value.it_value.tv_usec) != (0, 0)
 }
 
 /// Asks the kernel whether a page of the stack is in memory, as done for shared memory.

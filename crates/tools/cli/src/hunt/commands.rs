@@ -28,12 +28,11 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(2);
 /// Interval between two checks of the commands' threads.
 const LOOK_CLOSELY: Duration = Duration::from_millis(50);
-/// A server counts as waiting for a client after sleeping for this time,
-const READY: Duration = Duration::from_millis(30);
-/// or for this time, if every thread sleeps without a time limit.
-const READY_FOR_EVER: Duration = Duration::from_millis(10);
-/// A server without sleep counts as ready after this time.
-const READY_AT_LAST: Duration = Duration::from_secs(1);
+/// A server that does not listen counts as waiting for a client if every thread sleeps without a
+/// time limit for this time.
+const READY: Duration = Duration::from_millis(10);
+/// A server that neither listens nor sleeps counts as ready after this time.
+const READY_AT_LAST: Duration = Duration::from_secs(30);
 /// Time after the first failure of a pair at which the other command is given up.
 const AFTERMATH: Duration = Duration::from_secs(2);
 /// Bytes of an output in which a report of the device is looked for during the run.
@@ -238,18 +237,19 @@ impl Side {
     }
 }
 
-/// Waits until a server sleeps without waking, as a server does while waiting for a client.
+/// Waits until a server listens at a socket or for rdma_cm, or sleeps without a time limit.
 fn until_ready(server: &Side) {
     let begun = Instant::now();
+    let group = server.child.id();
     // Counted in intervals between checks and not by the clock: while the machine stands still, so
     // does the server.
     let (mut seen, mut asleep) = (None, Duration::ZERO);
     while begun.elapsed() < READY_AT_LAST && server.ended().is_none() {
-        let now = Watcher::sleepers_of(server.child.id());
-        let is_ready = |for_ever| asleep >= if for_ever { READY_FOR_EVER } else { READY };
+        let now = Watcher::sleepers_of(group);
         if now.is_none() || now != seen {
             (seen, asleep) = (now, Duration::ZERO);
-        } else if now.is_some_and(|(_, for_ever)| is_ready(for_ever)) {
+        }
+        if asleep >= READY || Watcher::listens(group) {
             return;
         }
         std::thread::sleep(LOOK);
@@ -319,8 +319,8 @@ fn wait(
             if silence > limits.silence || silence > SILENCE && has_mistake() {
                 return Some(format!("nothing was posted or completed for {silence:.1?}"));
             }
-            let whole = begun.elapsed();
-            (whole > limits.whole).then(|| format!("no end after {whole:.0?}"))
+            let whole = watcher.ran();
+            (whole > limits.whole).then(|| format!("no end after {:.0?}", watcher.elapsed()))
         });
         let enough = begun.elapsed() > ENOUGH && has_mistake();
         if ends.hang.is_some() || enough {

@@ -3,7 +3,6 @@
 use adverb_device::asleep::call::sleeps_for_ever;
 use adverb_device::asleep::{is_ours, switches_in};
 use adverb_device::cq::hunt::WORDS;
-use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -32,7 +31,12 @@ pub struct Watcher {
     /// Number of bytes of the log that have been read. The device writes beats to the log while
     /// completions and posts go on.
     size: u64,
+    begun: Instant,
     looked: Instant,
+    /// How long the run has taken, without the time in which a thread waited for a processor.
+    ran: Duration,
+    /// How long each thread has waited for a processor so far.
+    waited: HashMap<u32, Duration>,
     /// How long nothing has been posted or completed, as far as checks tell.
     silent: Duration,
     longest: Duration,
@@ -51,7 +55,10 @@ impl Watcher {
             others: HashSet::new(),
             log,
             size: 0,
+            begun: Instant::now(),
             looked: Instant::now(),
+            ran: Duration::ZERO,
+            waited: HashMap::new(),
             silent: Duration::ZERO,
             longest: Duration::ZERO,
             timer: None,
@@ -72,18 +79,16 @@ impl Watcher {
         self.asleep = None;
     }
 
-    /// The threads of a group with the number of their context switches, and whether all of them
-    /// sleep without a time limit. `None` unless the group's program has begun and every thread
-    /// sleeps.
-    pub fn sleepers_of(group: u32) -> Option<(HashMap<u32, u64>, bool)> {
-        let for_ever = Cell::new(true);
-        let such = |call: &str| {
-            for_ever.set(for_ever.get() && sleeps_for_ever(call));
-            true
-        };
-        let threads = sleepers(&[group], &mut HashSet::new(), such)?;
-        let waits = !threads.is_empty() && Self::has_begun(group);
-        waits.then_some((threads, for_ever.get()))
+    /// The threads of a group with the number of their context switches. `None` unless the group's
+    /// program has begun and every thread sleeps without a time limit.
+    pub fn sleepers_of(group: u32) -> Option<HashMap<u32, u64>> {
+        let threads = sleepers(&members(&[group], &mut HashSet::new()), sleeps_for_ever)?;
+        (!threads.is_empty() && Self::has_begun(group)).then_some(threads)
+    }
+
+    /// Does a process of the group listen at a socket, or for connections of rdma_cm?
+    pub fn listens(group: u32) -> bool {
+        members(&[group], &mut HashSet::new()).iter().any(|process| listens(process))
     }
 
     /// Has the program begun? Before, the leader runs `adverb run`, which is the executable of this
@@ -94,9 +99,16 @@ impl Watcher {
     }
 
     pub fn look(&mut self) {
-        let passed = self.looked.elapsed().min(MOST_BETWEEN);
+        let mut passed = self.looked.elapsed().min(MOST_BETWEEN);
         self.looked = Instant::now();
-        self.silent += passed;
+        let members = members(&self.groups, &mut self.others);
+        passed = passed.saturating_sub(self.new_waits(&members));
+        self.ran += passed;
+        // `adverb run` starts the program.
+        let has_begun = self.groups.iter().all(|group| Self::has_begun(*group));
+        if has_begun {
+            self.silent += passed;
+        }
         let new = read_from(&self.log, self.size);
         self.size += new.len() as u64;
         self.longest = self.longest.max(self.silent);
@@ -107,7 +119,7 @@ impl Watcher {
             true => Some(Duration::ZERO),
             false => self.timer.map(|time| time + passed).filter(|time| *time < TIMER),
         };
-        match sleepers(&self.groups, &mut self.others, sleeps_for_ever) {
+        match sleepers(&members, sleeps_for_ever).filter(|_| has_begun) {
             // The first line may be the hunt's own, and any line of the device is longer.
             Some(threads) if self.size > WORDS.len() as u64 && !threads.is_empty() => {
                 self.asleep = match self.asleep {
@@ -118,6 +130,30 @@ impl Watcher {
             }
             _ => self.asleep = None,
         }
+    }
+
+    /// How long a thread has waited for a processor since the last look.
+    fn new_waits(&mut self, members: &[PathBuf]) -> Duration {
+        let mut most = Duration::ZERO;
+        let mut now = HashMap::new();
+        for thread in members.iter().flat_map(|process| threads(process)) {
+            let Some((id, waited)) = waited_for_processor(&thread) else { continue };
+            let before = self.waited.get(&id).copied().unwrap_or_default();
+            most = most.max(waited.saturating_sub(before));
+            now.insert(id, waited);
+        }
+        self.waited = now;
+        most
+    }
+
+    /// How long the run has taken, without the time in which a thread waited for a processor.
+    pub fn ran(&self) -> Duration {
+        self.ran
+    }
+
+    /// The same with this time.
+    pub fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
     }
 
     /// The reason, if the program will never make progress again.
@@ -154,44 +190,84 @@ fn read_from(path: &Path, from: u64) -> String {
     String::from_utf8(text).unwrap_or_default()
 }
 
-/// The program's threads with the number of their context switches, if every thread sleeps in a
-/// call for which `such` is true. `others`: the processes of no group, as far as known.
-fn sleepers(
-    groups: &[u32],
-    others: &mut HashSet<u32>,
-    such: impl Fn(&str) -> bool,
-) -> Option<HashMap<u32, u64>> {
-    let mut all = HashMap::new();
-    let (mut still, mut asleep) = (HashSet::new(), true);
-    for entry in std::fs::read_dir("/proc").ok()?.flatten() {
+/// The processes of groups. `others`: the processes of no group, as far as known.
+fn members(groups: &[u32], others: &mut HashSet<u32>) -> Vec<PathBuf> {
+    let (mut all, mut still) = (Vec::new(), HashSet::new());
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let name = entry.file_name();
         let Some(id) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
         let process = entry.path();
         if others.contains(&id) || !is_of(&process, groups) {
             still.insert(id);
-        } else if asleep {
-            asleep = add_sleepers(&process, &such, &mut all).is_some();
+        } else {
+            all.push(process);
         }
     }
     *others = still;
-    asleep.then_some(all)
+    all
 }
 
-/// Adds the threads of a process. `None` if a thread does not sleep.
-fn add_sleepers(
-    process: &Path,
-    such: &impl Fn(&str) -> bool,
-    all: &mut HashMap<u32, u64>,
-) -> Option<()> {
-    for thread in std::fs::read_dir(process.join("task")).ok()?.flatten() {
-        let (thread, id) = (thread.path(), thread.file_name().to_str()?.parse().ok()?);
-        // The device's own threads sleep and wake at any time.
-        if is_ours(std::fs::read_to_string(thread.join("comm")).ok()?.trim_end()) {
-            continue;
+/// The threads of processes with the number of their context switches, if every thread sleeps in a
+/// call for which `such` is true.
+fn sleepers(processes: &[PathBuf], such: impl Fn(&str) -> bool) -> Option<HashMap<u32, u64>> {
+    let mut all = HashMap::new();
+    for process in processes {
+        for thread in threads(process) {
+            let id = thread.file_name()?.to_str()?.parse().ok()?;
+            // The device's own threads sleep and wake at any time. None of them is the first.
+            let is_first = thread.file_name() == process.file_name();
+            let name = std::fs::read_to_string(thread.join("comm")).ok()?;
+            if is_first || !is_ours(name.trim_end()) {
+                all.insert(id, switches_asleep(&thread, &such)?);
+            }
         }
-        all.insert(id, switches_asleep(&thread, such)?);
     }
-    Some(())
+    Some(all)
+}
+
+/// The directories of a process's threads.
+fn threads(process: &Path) -> Vec<PathBuf> {
+    let tasks = std::fs::read_dir(process.join("task")).into_iter().flatten().flatten();
+    tasks.map(|thread| thread.path()).collect()
+}
+
+/// How long a thread has waited for a processor so far (the second number of `schedstat`, in ns).
+fn waited_for_processor(thread: &Path) -> Option<(u32, Duration)> {
+    let id = thread.file_name()?.to_str()?.parse().ok()?;
+    let text = std::fs::read_to_string(thread.join("schedstat")).ok()?;
+    let waited = text.split(' ').nth(1)?.parse().ok()?;
+    Some((id, Duration::from_nanos(waited)))
+}
+
+/// Does a process listen at a socket? The device's listener for rdma_cm counts, and its listener
+/// for packets does not.
+fn listens(process: &Path) -> bool {
+    let table = |name: &str| {
+        let text = std::fs::read_to_string(process.join("net").join(name)).unwrap_or_default();
+        text.lines().skip(1).map(|l| l.split_whitespace().map(str::to_owned).collect()).collect()
+    };
+    let mut listening = HashSet::new();
+    for fields in ["tcp", "tcp6"].iter().flat_map(|name| -> Vec<Vec<String>> { table(name) }) {
+        // sl, local address, remote address, state (0A: listens), …, inode
+        if fields.get(3).is_some_and(|state| state == "0A") {
+            listening.extend(fields.get(9).cloned());
+        }
+    }
+    for fields in table("unix") {
+        let fields: Vec<String> = fields;
+        // Num, RefCount, Protocol, Flags (00010000: accepts connections), Type, St, Inode, Path
+        let accepts = fields.get(3).is_some_and(|flags| flags == "00010000");
+        let path = fields.get(7).map_or("", String::as_str);
+        if accepts && (!path.starts_with("@adverb-") || path.contains("-cm-")) {
+            listening.extend(fields.get(6).cloned());
+        }
+    }
+    let fds = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+    fds.filter_map(|fd| std::fs::read_link(fd.path()).ok()).any(|target| {
+        let target = target.to_string_lossy();
+        let inode = target.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']'));
+        inode.is_some_and(|inode| listening.contains(inode))
+    })
 }
 
 fn is_of(process: &Path, groups: &[u32]) -> bool {
@@ -215,4 +291,38 @@ fn switches_asleep(thread: &Path, such: &impl Fn(&str) -> bool) -> Option<u64> {
         return None;
     }
     switches_in(&status)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+    use std::os::unix::net::UnixListener;
+
+    /// HUN-7: a server is ready when it listens.
+    #[test]
+    fn a_listening_socket_is_seen() {
+        // The threads of other tests share this process, so another process listens.
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let other = PathBuf::from(format!("/proc/{}", child.id()));
+        assert!(!listens(&other));
+        let own = Path::new("/proc/self");
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(listens(own));
+        drop(tcp);
+        let path = std::env::temp_dir().join(format!("adverb-listens-{}", std::process::id()));
+        let unix = UnixListener::bind(&path).unwrap();
+        assert!(listens(own));
+        drop(unix);
+        let _ = std::fs::remove_file(path);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// HUN-4: a thread's time without a processor is known.
+    #[test]
+    fn waits_for_a_processor_are_read() {
+        let threads = threads(Path::new("/proc/self"));
+        assert!(threads.iter().all(|thread| waited_for_processor(thread).is_some()));
+    }
 }

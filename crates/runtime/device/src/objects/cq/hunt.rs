@@ -46,6 +46,8 @@ const LAST_POLL: u32 = 64;
 const ASLEEP: Duration = Duration::from_micros(500);
 /// This many calls of a process return EINTR.
 const INTERRUPTS: u64 = 8;
+/// How long a call waits for a signal.
+const SIGNAL: Duration = Duration::from_millis(400);
 /// This many times completions of a process are withheld.
 const HOLDS: u64 = 100;
 
@@ -330,14 +332,16 @@ impl CompChannel {
         Some(hunt.before((Call::Event, address, first.into()), || self.context.node().progress()))
     }
 
-    /// Does the call for an event return EINTR, as after a signal? Only a call that would sleep, in
-    /// a program with a handler that interrupts calls.
+    /// Does the call for an event return EINTR? The call waits for a signal of the program, and
+    /// returns EINTR after a handler without SA_RESTART has run in this thread. Only a call that
+    /// would sleep waits.
     #[must_use]
     pub fn hunt_interrupts(&self, chosen: &Chosen) -> bool {
         chosen.choice == Some(Choice::Interrupt)
             && self.events.would_sleep()
             && adverb_os::signals_interrupt()
             && chosen.hunt.interrupts.fetch_add(1, Ordering::Relaxed) < INTERRUPTS
+            && adverb_os::await_signal(SIGNAL)
     }
 
     /// The call for an event has returned.
