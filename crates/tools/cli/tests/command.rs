@@ -300,7 +300,7 @@ fn hunt_names_the_one_of_a_pair_that_failed() {
             125,
             "the client's command cannot be run",
         ),
-        (&["hunt", "--pair", "--", "tail", "-f", "/dev/null", "--", "true"], 0, "no verbs call"),
+        (&["hunt", "--pair", "--", "tail", "-f", "/dev/null", "--", "true"], 4, "no verbs call"),
     ] {
         let output = adverb(args);
         let said = text(&output.stdout) + &text(&output.stderr);
@@ -393,7 +393,7 @@ fn hunt_says_what_it_cannot_hunt() {
     for (args, status, words) in [
         (&["hunt", "--", "/no/such/program"][..], 125, "cannot be run"),
         (&["hunt", "--time", "soon", "--", "true"], 125, "possible"),
-        (&["hunt", "--", "true"], 0, "no verbs call"),
+        (&["hunt", "--", "true"], 4, "no verbs call"),
         (&["hunt", "--", "false"], 1, "without any choice: the program ends with status 1"),
         (&["hunt", "--", "sh", "-c", "kill -SEGV $$"], 1, "SIGSEGV"),
         (&["run", "--replay", "/no/such/file", "--", "true"], 125, "/no/such/file"),

@@ -67,7 +67,7 @@ fn wrong(mistake: &'static Mistake) -> Verdict {
     let out = hunt(&build::wrong(mistake)?, &name, seconds)?;
     let took = begun.elapsed();
     // A risk may also show as a failure.
-    let found = out.code() == Some(1) || mistake.risk && out.code() == Some(0);
+    let found = out.code() == Some(1) || mistake.risk && matches!(out.code(), Some(0 | 3));
     require!(found, "it was not found: {}", out.describe());
     let causes = ["cause:", "rule:", "note:"];
     let cause = causes.iter().find_map(|label| {
@@ -87,7 +87,8 @@ fn wrong(mistake: &'static Mistake) -> Verdict {
 
 fn silent(program: &'static str) -> Verdict {
     let out = hunt(&build::right(program)?, &format!("{program}.right"), by_length(8, 4))?;
-    require!(out.code() == Some(0), "{}", out.describe());
+    // The time may be too short for every single choice.
+    require!(matches!(out.code(), Some(0 | 3)), "{}", out.describe());
     let silent = out.text.contains("nothing found in ") && !out.text.contains("note:");
     require!(silent, "{}", out.describe());
     Ok(())

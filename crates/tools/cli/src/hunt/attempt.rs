@@ -5,7 +5,7 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::WaitStatus;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Minimum time without progress before a run counts as silent.
 pub const SILENCE: Duration = Duration::from_secs(1);
@@ -22,8 +22,10 @@ pub const LOST: &str = "lost wake-up: ";
 pub struct Limits {
     /// Limit of the time without a completion or a post.
     pub silence: Duration,
-    /// Limit of the whole run.
+    /// Limit of the whole run, without the time in which a thread waits for a processor.
     pub whole: Duration,
+    /// The end of the search. A run that is not over by then is given up, and has no verdict.
+    pub until: Option<Instant>,
     /// Does the server keep running after the end of its client? Not known in the first run.
     pub stays: Option<bool>,
     /// The log of the run names all places in words, as in a run without choices.
@@ -33,7 +35,13 @@ pub struct Limits {
 impl Limits {
     /// Limits for the first run, when nothing is known of the program.
     pub fn of_first(time: Duration) -> Self {
-        Limits { silence: time.min(SILENCE_OF_FIRST), whole: time, stays: None, words: true }
+        Limits {
+            silence: time.min(SILENCE_OF_FIRST),
+            whole: time,
+            until: None,
+            stays: None,
+            words: true,
+        }
     }
 
     /// Limits derived from the run without any choices.
@@ -41,6 +49,7 @@ impl Limits {
         Limits {
             silence: first.silence * 4 + SILENCE,
             whole: first.took * 10 + WHOLE,
+            until: None,
             stays: Some(first.stayed),
             words: false,
         }
@@ -91,6 +100,8 @@ pub enum Verdict {
     Fine,
     /// The program, or the command that starts the program, could not be run.
     NotStarted(i32),
+    /// The time of the hunt was over before the run.
+    GivenUp,
     /// The program ended with an exit status other than 0.
     Status(i32),
     /// The program died of a signal.
@@ -103,7 +114,7 @@ pub enum Verdict {
 
 impl Verdict {
     pub fn is_failure(&self) -> bool {
-        !matches!(self, Verdict::Fine | Verdict::NotStarted(_))
+        !matches!(self, Verdict::Fine | Verdict::NotStarted(_) | Verdict::GivenUp)
     }
 
     /// The verdict together with the reports of the processes: a mistake is a failure even if the
@@ -130,7 +141,7 @@ impl Verdict {
     /// A stable word for readers of results.
     pub fn code(&self) -> &'static str {
         match self {
-            Verdict::Fine | Verdict::NotStarted(_) => "none",
+            Verdict::Fine | Verdict::NotStarted(_) | Verdict::GivenUp => "none",
             Verdict::Status(_) => "status",
             Verdict::Crash(_) => "crash",
             Verdict::Hang(_) => "hang",
@@ -181,6 +192,7 @@ impl Attempt {
         let who = self.who;
         match &self.verdict {
             Verdict::Fine => format!("{who} ends as expected"),
+            Verdict::GivenUp => format!("{who} has not ended in time"),
             Verdict::NotStarted(status) => format!("{who} cannot be run (status {status})"),
             Verdict::Status(status) => format!("{who} ends with status {status}"),
             Verdict::Crash(signal) => match Signal::try_from(*signal) {

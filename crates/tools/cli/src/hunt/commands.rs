@@ -71,6 +71,8 @@ struct Ends {
     /// Set if the run was given up. Says why the run counts as a hang.
     hang: Option<String>,
     stayed: bool,
+    /// The time of the hunt was over.
+    given_up: bool,
 }
 
 /// The path of a directory for the output of a hunt's commands. The directory is not made yet. It
@@ -139,7 +141,10 @@ impl HuntCommands {
         }
         let (ends, outputs) = (ended?, outputs?);
         let reports = examination.reports();
-        let (who, verdict) = ends.verdict(&outputs, limits.stays == Some(true));
+        let (who, verdict) = match ends.given_up {
+            true => (Who::Program, Verdict::GivenUp),
+            false => ends.verdict(&outputs, limits.stays == Some(true)),
+        };
         let verdict = verdict.with(&reports);
         let (sites, made) = parse(&log_text);
         let (took, silence) = (begun.elapsed(), watcher.longest_silence());
@@ -307,6 +312,10 @@ fn wait(
         }
         looked = Instant::now();
         watcher.look();
+        if limits.until.is_some_and(|until| looked >= until) {
+            ends.given_up = true;
+            return ends;
+        }
         let stuck = watcher.is_stuck();
         if client_went && limits.stays.is_none() && (stuck.is_some() || watcher.silence() >= STAYS)
         {
@@ -384,7 +393,7 @@ mod tests {
         let hang = || Some("it sleeps".to_owned());
         let ended = |of: &[(Who, &Verdict)], hang: Option<String>| {
             let of = of.iter().map(|(who, verdict)| (*who, (*verdict).clone())).collect();
-            Ends { of, hang, stayed: false }
+            Ends { of, hang, ..Ends::default() }
         };
         let both = [(Who::Server, &Verdict::Crash(11)), (Who::Client, &one)];
         assert_eq!(ended(&both, None).verdict(&quiet, false), (Who::Server, Verdict::Crash(11)));

@@ -1,7 +1,7 @@
 //! The result of a hunt in formats that other tools read: JUnit for test reports, SARIF for code
 //! scanning.
 use super::attempt::Verdict;
-use super::{Args, Finding, HuntResult, report};
+use super::{Args, Finding, HuntResult, Outcome, report};
 use crate::examination;
 use crate::results::source::line;
 use crate::results::{self, Test, location, put};
@@ -32,17 +32,27 @@ pub fn write(args: &Args, end: &HuntResult, took: Duration) -> Result<(), String
 /// A test report with a single test: the hunt.
 pub fn junit(args: &Args, end: &HuntResult, took: Duration) -> String {
     let failed = |found: &Finding| (message(found), found.attempt.verdict.code().into());
+    let is_found = end.outcome == Outcome::Found;
+    let skipped = match end.outcome {
+        Outcome::Nothing | Outcome::Found => None,
+        Outcome::Doubtful => Some("a failure may be chance"),
+        Outcome::TooShort => Some("the time was too short for every single choice"),
+        Outcome::NoChoice => Some("the program makes no call with a choice"),
+    };
     let test = Test {
         name: line(&args.command),
         said: end.text.clone(),
-        failure: end.finding.as_ref().map(failed),
+        failure: end.finding.as_ref().filter(|_| is_found).map(failed),
+        skipped: skipped.map(str::to_owned),
     };
     results::junit(TOOL, &[test], took)
 }
 
 /// A SARIF log with a single run of a single tool.
 pub fn sarif(args: &Args, end: &HuntResult) -> Value {
-    let found: Vec<_> = end.finding.iter().map(|found| result(args, found, &end.text)).collect();
+    let is_sure = end.outcome == Outcome::Found;
+    let found: Vec<_> =
+        end.finding.iter().map(|found| result(args, found, is_sure, &end.text)).collect();
     results::sarif(TOOL, &RULES, &format!("{TOOL} -- {}", line(&args.command)), &found)
 }
 
@@ -56,7 +66,7 @@ fn message(found: &Finding) -> String {
     }
 }
 
-fn result(args: &Args, found: &Finding, text: &str) -> Value {
+fn result(args: &Args, found: &Finding, is_sure: bool, text: &str) -> Value {
     let Finding { attempt, schedule, met } = found;
     let chosen = report::shown(schedule, attempt)
         .iter()
@@ -76,5 +86,6 @@ fn result(args: &Args, found: &Finding, text: &str) -> Value {
         properties["replay"] = json!(format!("adverb run --replay {}", args.out.display()));
     }
     let code = attempt.verdict.code();
-    results::result(&RULES, code, "error", &message(found), places, properties)
+    let level = if is_sure { "error" } else { "note" };
+    results::result(&RULES, code, level, &message(found), places, properties)
 }

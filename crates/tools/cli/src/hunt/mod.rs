@@ -11,9 +11,11 @@ mod tests;
 
 use crate::out::out;
 use adverb_check::Told;
-use adverb_choice::{Plan, Schedule};
+use adverb_choice::{Plan, Schedule, Site};
 use attempt::{Attempt, Limits, Met, Verdict};
 use commands::HuntCommands;
+use shrink::{Confirmed, Rate};
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,8 +23,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Exit status if a failure was found.
+/// Exit statuses beside 0: a failure was found, a failure may be chance, the time was too short for
+/// every single choice, and the program makes no call with a choice.
 const FOUND: u8 = 1;
+const DOUBTFUL: u8 = 2;
+const TOO_SHORT: u8 = 3;
+const NO_CHOICE: u8 = 4;
 /// Number of replays, which measure how often a failure happens.
 const REPLAYS: usize = 5;
 const MOST_REPLAYS: usize = 20;
@@ -32,6 +38,8 @@ const MOST_ONCE: usize = 2;
 const MOST_REPORTS: usize = 1000;
 /// How long shrinking and replaying may take.
 const CONFIRM: Duration = Duration::from_secs(30);
+/// How long they may go on after the time of the hunt.
+const LATER: Duration = Duration::from_secs(5);
 
 /// Searches for moments at which a program fails, and shows how to replay them
 ///
@@ -42,8 +50,10 @@ const CONFIRM: Duration = Duration::from_secs(30);
 #[command(
     after_help = "Examples:\n  adverb hunt -- ./my_program\n  adverb hunt --time 10m --jobs \
                         4 -- sh -c './server & ./client; wait'\n  adverb hunt --pair -- ./server \
-                        --port 7000 -- ./client --port 7000\n\nExit status: 0 if no failure was \
-                        found, 1 if a failure was found, 125 if adverb fails."
+                        --port 7000 -- ./client --port 7000\n\nExit status: 0 if every \
+                        single choice was tried and no failure was found, 1 if a failure was found, \
+                        2 if a failure may be chance, 3 if the time was too short for every single \
+                        choice, 4 if the program makes no call with a choice, 125 if adverb fails."
 )]
 pub struct Args {
     /// How long to search: 30s, 10m, 1h
@@ -98,8 +108,13 @@ pub fn main(args: &Args) -> ExitCode {
         Ok(end)
     });
     match end {
-        Ok(end) if end.finding.is_some() => ExitCode::from(FOUND),
-        Ok(_) => ExitCode::SUCCESS,
+        Ok(HuntResult { outcome, .. }) => ExitCode::from(match outcome {
+            Outcome::Nothing => 0,
+            Outcome::Found => FOUND,
+            Outcome::Doubtful => DOUBTFUL,
+            Outcome::TooShort => TOO_SHORT,
+            Outcome::NoChoice => NO_CHOICE,
+        }),
         Err(text) => {
             crate::out::errln!("adverb hunt: {text}");
             ExitCode::from(crate::run::OWN_FAILURE)
@@ -108,8 +123,23 @@ pub fn main(args: &Args) -> ExitCode {
 }
 
 /// How a hunt ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Outcome {
+    /// Every single choice was tried.
+    #[default]
+    Nothing,
+    Found,
+    /// A failure may be chance.
+    Doubtful,
+    /// Not every single choice was tried.
+    TooShort,
+    /// The program makes no call with a choice.
+    NoChoice,
+}
+
 #[derive(Default)]
 struct HuntResult {
+    outcome: Outcome,
     finding: Option<Finding>,
     /// The text printed at the end.
     text: String,
@@ -124,9 +154,16 @@ struct Finding {
 }
 
 /// Prints and keeps the result.
-fn end(text: String, finding: Option<Finding>) -> HuntResult {
+fn end(text: String, outcome: Outcome, finding: Option<Finding>) -> HuntResult {
     out!("{text}");
-    HuntResult { finding, text }
+    HuntResult { outcome, finding, text }
+}
+
+/// The end of a hunt whose program fails without a choice.
+fn fails_alone(args: &Args, attempt: Attempt, rate: Rate) -> HuntResult {
+    let text = report::fails_alone(args, &attempt, rate);
+    let (schedule, met) = (Schedule::default(), attempt.sites.clone());
+    end(text, Outcome::Found, Some(Finding { attempt, schedule, met }))
 }
 
 fn hunt(args: &Args, directory: PathBuf, begun: Instant) -> Result<HuntResult, String> {
@@ -137,26 +174,37 @@ fn hunt(args: &Args, directory: PathBuf, begun: Instant) -> Result<HuntResult, S
     let suppression = args.check_suppress.as_deref().map(crate::run::suppression).transpose()?;
     let commands = commands.into_iter().map(<[_]>::to_vec).collect();
     let commands = HuntCommands::new(directory, commands, suppression)?;
-    let first = commands.attempt(&Schedule::default(), &Limits::of_first(args.time))?;
+    let alone = |limits: Limits| commands.attempt(&Schedule::default(), &limits);
+    let mut first = alone(Limits::of_first(args.time))?;
     if let Attempt { verdict: Verdict::NotStarted(status), outputs, who, .. } = &first {
         let said = outputs.iter().find(|o| o.who == *who).map_or("", |o| o.text.trim_end());
         return Err(format!("{} cannot be run (status {status}):\n{said}", who.command()));
     }
+    // A failure that may be chance.
+    let mut doubtful = None;
     if first.verdict.is_failure() {
-        let (text, met) = (report::fails_alone(args, &first), first.sites.clone());
-        return Ok(end(text, Some(Finding { attempt: first, schedule: Schedule::default(), met })));
+        let (rate, good) = shrink::alone(|| alone(Limits::of_first(args.time)))?;
+        match good {
+            Some(good) if rate.is_doubtful() => {
+                doubtful = Some(Found::alone(std::mem::replace(&mut first, good), rate, begun));
+            }
+            _ => return Ok(fails_alone(args, first, rate)),
+        }
     }
     if first.sites.is_empty() {
-        let text = "adverb hunt: the program makes no verbs call with a choice\n";
-        return Ok(end(text.into(), None));
+        let text = "adverb hunt: the program makes no verbs call with a choice; in a Rust program \
+                    without C verbs, use adverb::testing::hunt\n";
+        return Ok(end(text.into(), Outcome::NoChoice, None));
     }
     let limits = Limits::after(&first);
     let jobs = args.jobs.map_or_else(processors, usize::from);
-    let plain = plain::repeat(first, jobs, || commands.attempt(&Schedule::default(), &limits))?;
-    if let Some((failed, of)) = plain.failed {
-        let text = format!("{}  again:   in 1 of {of} runs\n", report::fails_alone(args, &failed));
-        let (schedule, met) = (Schedule::default(), failed.sites.clone());
-        return Ok(end(text, Some(Finding { attempt: failed, schedule, met })));
+    let plain = plain::repeat(first, jobs, || alone(limits))?;
+    if let Some((failed, _)) = plain.failed {
+        let (rate, good) = shrink::alone(|| alone(limits))?;
+        if good.is_none() || !rate.is_doubtful() {
+            return Ok(fails_alone(args, failed, rate));
+        }
+        doubtful = Some(Found::alone(failed, rate, begun));
     }
     let first = plain::merged(&plain.runs);
     let met: Vec<_> = first.sites.iter().map(|m| (&m.site, m.object)).collect();
@@ -170,37 +218,84 @@ fn hunt(args: &Args, directory: PathBuf, begun: Instant) -> Result<HuntResult, S
     let search = Search {
         args,
         commands: &commands,
-        limits: Limits::after(&first),
+        limits: Limits { until: Some(begun + args.time), ..Limits::after(&first) },
         begun,
         runs: AtomicUsize::new(plain.runs.len()),
         jobs: AtomicUsize::new(plain.jobs),
+        coverage: Mutex::new(Coverage::new(plan.singles())),
         reports: Mutex::default(),
     };
-    let unsure = search.until_found(plan)?;
+    let unsure = search.until_found(plan, doubtful)?;
     let Some(found) = unsure.found else {
         let runs = search.runs.load(Ordering::Relaxed);
-        return Ok(end(report::nothing(args, runs, begun.elapsed(), &unsure, &first), None));
+        let coverage = lock(&search.coverage).clone();
+        let outcome = if coverage.is_whole() { Outcome::Nothing } else { Outcome::TooShort };
+        let text = report::nothing(args, runs, begun.elapsed(), &unsure, &first, &coverage);
+        return Ok(end(text, outcome, None));
     };
     std::fs::write(&args.out, report::file(args, &found))
         .map_err(|e| format!("{}: {e}", args.out.display()))?;
     // The failed run may have reached further places.
     let met = plain::merged(&[first, found.attempt.clone()]).sites;
     let text = report::found(args, &found, &met);
+    let outcome = if found.with.is_doubtful() { Outcome::Doubtful } else { Outcome::Found };
     let Found { attempt, schedule, .. } = found;
-    Ok(end(text, Some(Finding { attempt, schedule, met })))
+    Ok(end(text, outcome, Some(Finding { attempt, schedule, met })))
 }
 
-/// A failure that happens again.
+/// A failure that happened again.
 struct Found {
     /// The shrunk schedule.
     schedule: Schedule,
     /// A failed run of the schedule.
     attempt: Attempt,
-    /// The number of failed runs, and of all runs.
-    again: (usize, usize),
+    /// How often the schedule fails, and how often the program fails without a choice.
+    with: Rate,
+    without: Rate,
     /// The number and the time of the first failed run.
     run: usize,
     after: Duration,
+}
+
+impl Found {
+    /// A failure of a run without a choice.
+    fn alone(attempt: Attempt, rate: Rate, begun: Instant) -> Self {
+        let schedule = Schedule::default();
+        Found { schedule, attempt, with: rate, without: rate, run: 1, after: begun.elapsed() }
+    }
+}
+
+/// What a hunt has tried.
+#[derive(Clone, Debug, Default)]
+struct Coverage {
+    /// Schedules with a single choice: those tried, and all.
+    singles: (usize, usize),
+    /// Schedules with several choices.
+    several: usize,
+    /// Schedules with a seed.
+    seeds: usize,
+    /// Places at which a choice was made.
+    disturbed: HashSet<Site>,
+}
+
+impl Coverage {
+    fn new(singles: usize) -> Self {
+        Coverage { singles: (0, singles), ..Coverage::default() }
+    }
+
+    fn add(&mut self, schedule: &Schedule, attempt: &Attempt) {
+        *match (schedule.rate, schedule.entries.len()) {
+            (0, 0 | 1) => &mut self.singles.0,
+            (0, _) => &mut self.several,
+            _ => &mut self.seeds,
+        } += 1;
+        self.disturbed.extend(attempt.made.iter().map(|entry| entry.site.clone()));
+    }
+
+    /// Was every single choice tried?
+    fn is_whole(&self) -> bool {
+        self.singles.0 >= self.singles.1
+    }
 }
 
 #[derive(Default)]
@@ -224,6 +319,7 @@ struct Search<'a> {
     runs: AtomicUsize,
     /// The number of runs at a time.
     jobs: AtomicUsize,
+    coverage: Mutex<Coverage>,
     /// Reports of runs that did not fail.
     reports: Mutex<Vec<Told>>,
 }
@@ -237,26 +333,38 @@ impl Search<'_> {
     /// Repeats a failure, for a report with all places in words.
     fn repeat(&self, schedule: &Schedule) -> Result<Attempt, String> {
         self.runs.fetch_add(1, Ordering::Relaxed);
-        self.commands.attempt(schedule, &Limits { words: true, ..self.limits })
+        self.commands.attempt(schedule, &Limits { words: true, until: None, ..self.limits })
     }
 
     fn over(&self) -> bool {
         self.begun.elapsed() >= self.args.time
     }
 
-    fn until_found(&self, mut plan: Plan) -> Result<SearchOutcome, String> {
-        let mut outcome = SearchOutcome::default();
+    /// Searches for a failure that is no chance. `doubtful`: a failure that may be.
+    fn until_found(
+        &self,
+        mut plan: Plan,
+        doubtful: Option<Found>,
+    ) -> Result<SearchOutcome, String> {
+        let mut outcome = SearchOutcome { found: doubtful, ..SearchOutcome::default() };
         while !self.over() {
             let Some((schedule, attempt)) = self.first_failure(&mut plan)? else { break };
             let (run, after) = (self.runs.load(Ordering::Relaxed), self.begun.elapsed());
             let what = attempt.what();
-            let until = Instant::now() + CONFIRM;
+            let until = (Instant::now() + CONFIRM).min(self.begun + self.args.time + LATER);
             let jobs = self.jobs.load(Ordering::Relaxed);
             let repeat = |schedule: &Schedule| self.repeat(schedule);
             match shrink::confirm(&schedule, attempt, until, jobs, repeat)? {
-                Some((schedule, attempt, again)) => {
-                    outcome.found = Some(Found { schedule, attempt, again, run, after });
-                    break;
+                Some(Confirmed { schedule, attempt, with, without }) => {
+                    let is_sure = !with.is_doubtful();
+                    let new = Found { schedule, attempt, with, without, run, after };
+                    let known = outcome.found.as_ref().map(|found| found.with);
+                    if known.is_none_or(|k| with.failed * k.of > k.failed * with.of) || is_sure {
+                        outcome.found = Some(new);
+                    }
+                    if is_sure {
+                        break;
+                    }
                 }
                 None => outcome.once.push(what),
             }
@@ -279,7 +387,9 @@ impl Search<'_> {
                 }
                 let schedule = lock(&plan).next_schedule();
                 match self.try_out(&schedule) {
+                    Ok(Attempt { verdict: Verdict::GivenUp, .. }) => return,
                     Ok(attempt) if !attempt.verdict.is_failure() => {
+                        lock(&self.coverage).add(&schedule, &attempt);
                         let mut known = lock(&self.reports);
                         if known.len() < MOST_REPORTS {
                             known.extend(attempt.reports);
@@ -288,6 +398,9 @@ impl Search<'_> {
                         lock(&plan).learn(&schedule, &attempt.path);
                     }
                     other => {
+                        if let Ok(attempt) = &other {
+                            lock(&self.coverage).add(&schedule, attempt);
+                        }
                         let mut result = lock(&result);
                         if matches!(*result, Ok(None)) {
                             *result = other.map(|attempt| Some((schedule, attempt)));

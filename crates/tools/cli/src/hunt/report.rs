@@ -1,6 +1,7 @@
 //! The text of a hunt's report.
 use super::attempt::{Attempt, Met, Verdict, Who};
-use super::{Args, Found, SearchOutcome};
+use super::shrink::Rate;
+use super::{Args, Coverage, Found, SearchOutcome};
 use crate::examination;
 use crate::results::source::{line, line_of, line_with_caller};
 use adverb_choice::{Call, ChoiceEntry, Schedule, Site, Which};
@@ -39,11 +40,12 @@ pub fn begins(first: &Attempt, singles: usize) -> String {
     )
 }
 
-pub fn fails_alone(args: &Args, first: &Attempt) -> String {
+pub fn fails_alone(args: &Args, first: &Attempt, rate: Rate) -> String {
     let mut text = format!("adverb hunt: found without any choice: {}\n", first.what());
     cause(&mut text, "cause:", first);
     polls_if_lost(&mut text, first, &first.sites);
     said(&mut text, first);
+    line!(text, "  again:   fails in {rate} runs without a choice");
     replay(&mut text, args, "");
     text
 }
@@ -54,13 +56,32 @@ pub fn nothing(
     took: Duration,
     outcome: &SearchOutcome,
     first: &Attempt,
+    coverage: &Coverage,
 ) -> String {
     let a_minute = runs as f64 * 60.0 / took.as_secs_f64().max(0.001);
     let mut text = format!(
-        "adverb hunt: nothing found in {runs} runs, {took:.0?}, {a_minute:.0} runs a minute (seeds \
-         from {})\n",
+        "adverb hunt: nothing found in {runs} runs, {took:.0?}, {a_minute:.0} runs a minute\n"
+    );
+    let Coverage { singles: (tried, all), several, seeds, .. } = coverage;
+    line!(
+        text,
+        "  tried:   {tried} of {all} single choices, {several} with several choices, {seeds} seeds \
+         from {}",
         args.seed
     );
+    if !coverage.is_whole() {
+        line!(text, "  the time was too short: use --time, or a shorter run of the program");
+    }
+    let calm = first.sites.iter().filter(|met| !coverage.disturbed.contains(&met.site));
+    let lines: BTreeSet<_> = calm.map(|met| line_of(&met.words)).collect();
+    if !lines.is_empty() {
+        let shown: Vec<_> = lines.iter().take(SHOWN).cloned().collect();
+        let more = match lines.len().saturating_sub(SHOWN) {
+            0 => String::new(),
+            n => format!(" and {n} more"),
+        };
+        line!(text, "  never disturbed: {}{more}", shown.join("; "));
+    }
     for what in &outcome.once {
         line!(text, "  once, but not again: {what}");
     }
@@ -86,9 +107,10 @@ fn one_line(text: &str) -> String {
 }
 
 pub fn found(args: &Args, found: &Found, met: &[Met]) -> String {
-    let Found { schedule, attempt, again, run, after } = found;
+    let Found { schedule, attempt, with, without, run, after } = found;
+    let found = if with.is_doubtful() { "doubtful, it may be chance: failed" } else { "found" };
     let mut text =
-        format!("adverb hunt: found in run {run}, after {after:.1?}: {}\n", attempt.what());
+        format!("adverb hunt: {found} in run {run}, after {after:.1?}: {}\n", attempt.what());
     // A choice says more about a failure than the state of the threads.
     let first = schedule.is_empty() || examination::is_known(&attempt.reports);
     if first {
@@ -99,7 +121,12 @@ pub fn found(args: &Args, found: &Found, met: &[Met]) -> String {
         cause(&mut text, "state:", attempt);
     }
     said(&mut text, attempt);
-    line!(text, "  again:   in {} of {} runs", again.0, again.1);
+    match schedule.is_empty() {
+        true => line!(text, "  again:   fails in {with} runs without a choice"),
+        false => {
+            line!(text, "  again:   fails in {with} runs with the choice, in {without} without");
+        }
+    }
     replay(&mut text, args, &format!("--replay {} ", args.out.display()));
     text
 }

@@ -10,8 +10,35 @@ const TIME: Duration = Duration::from_secs(4);
 /// A larger number of choices is not tried one by one.
 const MOST: usize = 512;
 
-/// A schedule, a failed run of the schedule, the number of failed runs, and the number of all runs.
-type Confirmed = (Schedule, Attempt, (usize, usize));
+/// How many runs failed, of how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    pub failed: usize,
+    pub of: usize,
+}
+
+impl Rate {
+    /// Below 3 of 5, the failure may be chance.
+    pub fn is_doubtful(self) -> bool {
+        self.failed * 5 < self.of * 3
+    }
+}
+
+impl std::fmt::Display for Rate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of {}", self.failed, self.of)
+    }
+}
+
+/// A failure that happened again.
+pub struct Confirmed {
+    pub schedule: Schedule,
+    /// A failed run of the schedule.
+    pub attempt: Attempt,
+    pub with: Rate,
+    /// The rate without any choice.
+    pub without: Rate,
+}
 
 /// Shrinks a failing schedule, and replays the schedule, up to `jobs` times at once. `None` if no
 /// replay fails.
@@ -29,49 +56,72 @@ pub fn confirm(
         candidates.push(schedule.clone());
     }
     for schedule in candidates {
-        if let Some(confirmed) = replay(schedule, until, jobs, &run)? {
-            let (again, of) = confirmed.2;
-            if best.as_ref().is_none_or(|(.., (most, _)): &Confirmed| *most < again) {
-                best = Some(confirmed);
+        let (failed, with) = replay(&schedule, MOST_REPLAYS, until, jobs, &run)?;
+        if let Some(attempt) = failed {
+            if best.as_ref().is_none_or(|(.., most): &(_, _, Rate)| most.failed < with.failed) {
+                best = Some((schedule, attempt, with));
             }
-            if again * 2 > of {
+            if !with.is_doubtful() {
                 break;
             }
         }
     }
-    // An occasional failure may happen without any choice. Then no place is to blame.
-    match best {
-        Some((schedule, attempt, (again, of))) if again < of && !schedule.is_empty() => {
-            let alone = replay(Schedule::default(), until, jobs, &run)?;
-            let alone = alone.filter(|(.., (n, of_alone))| n * of * 2 >= again * of_alone);
-            Ok(Some(alone.unwrap_or((schedule, attempt, (again, of)))))
-        }
-        other => Ok(other),
+    let Some((schedule, attempt, with)) = best else { return Ok(None) };
+    if schedule.is_empty() {
+        return Ok(Some(Confirmed { schedule, attempt, with, without: with }));
     }
+    // An occasional failure may happen without any choice. Then no place is to blame.
+    let (alone, without) = replay(&Schedule::default(), REPLAYS, until, jobs, &run)?;
+    Ok(Some(match alone {
+        Some(attempt) if without.failed * with.of * 2 >= with.failed * without.of => {
+            let schedule = Schedule::default();
+            Confirmed { schedule, attempt, with: without, without }
+        }
+        _ => Confirmed { schedule, attempt, with, without },
+    }))
 }
 
-/// Replays the schedule [`REPLAYS`] times. If no run has failed by then, goes on up to
-/// [`MOST_REPLAYS`], because a failure that also depends on the program's own timing is rare. When
-/// the time is over, the schedule is still replayed twice. Until a run has failed, the runs are
-/// made one at a time: then the failure needs no other run beside it.
+/// Replays the schedule [`REPLAYS`] times. If no run has failed by then, goes on up to `most`,
+/// because a failure that also depends on the program's own timing is rare. When the time is over,
+/// the schedule is still replayed twice. Until a run has failed, the runs are made one at a time:
+/// then the failure needs no other run beside it. Answers a failed run.
 fn replay(
-    schedule: Schedule,
+    schedule: &Schedule,
+    most: usize,
     until: Instant,
     jobs: usize,
     run: &(impl Fn(&Schedule) -> Result<Attempt, String> + Sync),
-) -> Result<Option<Confirmed>, String> {
-    let (mut failed, mut again, mut of) = (None, 0, 0);
-    while (of < REPLAYS || again == 0 && of < MOST_REPLAYS) && (of < 2 || Instant::now() < until) {
-        let at_once = if again == 0 { 1 } else { jobs.clamp(1, REPLAYS - of) };
-        for attempt in plain::together(at_once, &|| run(&schedule))? {
-            of += 1;
+) -> Result<(Option<Attempt>, Rate), String> {
+    let (mut failed, mut rate) = (None, Rate { failed: 0, of: 0 });
+    while (rate.of < REPLAYS || rate.failed == 0 && rate.of < most)
+        && (rate.of < 2 || Instant::now() < until)
+    {
+        let at_once = if rate.failed == 0 { 1 } else { jobs.clamp(1, REPLAYS - rate.of) };
+        for attempt in plain::together(at_once, &|| run(schedule))? {
+            rate.of += 1;
             if attempt.verdict.is_failure() {
-                again += 1;
+                rate.failed += 1;
                 failed.get_or_insert(attempt);
             }
         }
     }
-    Ok(failed.map(|attempt| (schedule, attempt, (again, of))))
+    Ok((failed, rate))
+}
+
+/// How often the program fails without a choice, after a failed run: as many runs as it takes to
+/// know, five at most. Answers a successful run as well.
+pub fn alone(run: impl Fn() -> Result<Attempt, String>) -> Result<(Rate, Option<Attempt>), String> {
+    let (mut rate, mut good) = (Rate { failed: 1, of: 1 }, None);
+    let open = |rate: Rate| rate.failed < 3 && rate.of - rate.failed < 3;
+    while rate.of < REPLAYS && open(rate) {
+        let attempt = run()?;
+        rate.of += 1;
+        match attempt.verdict.is_failure() {
+            true => rate.failed += 1,
+            false => good = Some(attempt),
+        }
+    }
+    Ok((rate, good))
 }
 
 /// The fewest choices that make a run fail, as far as a few runs tell.

@@ -65,10 +65,11 @@ fn what_is_found_is_shrunk_and_replayed() {
         Ok(ended(if fails { Verdict::Crash(11) } else { Verdict::Fine }, chosen))
     };
     let failed = ended(Verdict::Crash(11), made.clone());
-    let (small, _, again) =
+    let found =
         shrink::confirm(&Schedule::random(3), failed.clone(), late(), 1, run).unwrap().unwrap();
-    assert_eq!(small.entries, needed);
-    assert_eq!(again, (REPLAYS, REPLAYS));
+    assert_eq!(found.schedule.entries, needed);
+    assert_eq!(found.with, Rate { failed: REPLAYS, of: REPLAYS });
+    assert_eq!(found.without, Rate { failed: 0, of: REPLAYS });
 
     let never = |_: &Schedule| Ok(ended(Verdict::Fine, Vec::new()));
     assert!(
@@ -77,9 +78,10 @@ fn what_is_found_is_shrunk_and_replayed() {
 
     // A failure without a choice is not blamed on a choice.
     let always = |s: &Schedule| Ok(ended(Verdict::Status(1), s.entries.clone()));
-    let (schedule, ..) =
+    let found =
         shrink::confirm(&Schedule::random(3), failed.clone(), late(), 1, always).unwrap().unwrap();
-    assert!(schedule.is_empty(), "{schedule}");
+    assert!(found.schedule.is_empty(), "{}", found.schedule);
+    assert!(found.with == found.without && !found.with.is_doubtful());
 
     // The same if the failure happens now and then, as often without choices as with them.
     let runs = AtomicUsize::new(1);
@@ -90,19 +92,59 @@ fn what_is_found_is_shrunk_and_replayed() {
             s.entries.clone(),
         ))
     };
-    let (schedule, ..) =
-        shrink::confirm(&Schedule::random(3), failed.clone(), late(), 1, now_and_then)
-            .unwrap()
-            .unwrap();
-    assert!(schedule.is_empty(), "{schedule}");
+    let found = shrink::confirm(&Schedule::random(3), failed.clone(), late(), 1, now_and_then)
+        .unwrap()
+        .unwrap();
+    assert!(found.schedule.is_empty(), "{}", found.schedule);
 
     // If no part of the choices makes the run fail, the schedule stays as it was.
     let whole = |s: &Schedule| {
         Ok(ended(if s.rate > 0 { Verdict::Status(1) } else { Verdict::Fine }, Vec::new()))
     };
-    let (schedule, ..) =
-        shrink::confirm(&Schedule::random(3), failed, late(), 1, whole).unwrap().unwrap();
-    assert_eq!(schedule, Schedule::random(3));
+    let found = shrink::confirm(&Schedule::random(3), failed, late(), 1, whole).unwrap().unwrap();
+    assert_eq!(found.schedule, Schedule::random(3));
+}
+
+/// HUN-14: a failure below 3 of 5 runs may be chance. A program that fails without a choice runs
+/// again until this is known.
+#[test]
+fn a_rare_failure_is_doubtful() {
+    for (failed, of, doubtful) in [(3, 5, false), (2, 5, true), (1, 17, true), (1, 1, false)] {
+        assert_eq!(Rate { failed, of }.is_doubtful(), doubtful, "{failed} of {of}");
+    }
+    let alone = |fails: &[usize]| {
+        let n = AtomicUsize::new(1);
+        let (rate, good) = shrink::alone(|| {
+            let fails = fails.contains(&n.fetch_add(1, Ordering::Relaxed));
+            Ok(ended(if fails { Verdict::Status(1) } else { Verdict::Fine }, Vec::new()))
+        })
+        .unwrap();
+        (rate.failed, rate.of, good.is_some())
+    };
+    assert_eq!(alone(&[1, 2, 3, 4]), (3, 3, false));
+    assert_eq!(alone(&[]), (1, 4, true));
+    assert_eq!(alone(&[2, 4]), (3, 5, true));
+}
+
+/// HUN-14: a hunt says what it has tried, and whether this is every single choice.
+#[test]
+fn the_coverage_counts_schedules_and_places() {
+    let mut coverage = Coverage::new(2);
+    let one = Schedule::of(points(1));
+    coverage.add(&one, &ended(Verdict::Fine, points(1)));
+    coverage.add(&Schedule::of(points(2)), &ended(Verdict::Fine, Vec::new()));
+    coverage.add(&Schedule::random(1), &ended(Verdict::Fine, Vec::new()));
+    assert!(!coverage.is_whole() && coverage.disturbed.len() == 1);
+    let outcome = SearchOutcome::default();
+    let first = ended(Verdict::Fine, Vec::new());
+    let took = Duration::from_secs(1);
+    let text = report::nothing(&args(&["./a"]), 3, took, &outcome, &first, &coverage);
+    for part in ["1 of 2 single choices, 1 with several choices, 1 seeds", "the time was too short"]
+    {
+        assert!(text.contains(part), "{text}");
+    }
+    coverage.add(&one, &first);
+    assert!(coverage.is_whole());
 }
 
 /// HUN-3: no other run runs beside a replay until a replay has failed. The further replays run side
@@ -125,9 +167,8 @@ fn replays_run_alone_until_one_failed() {
     };
     // Without a choice made, there is nothing to shrink.
     let failed = ended(Verdict::Crash(11), Vec::new());
-    let (.., again) =
-        shrink::confirm(&Schedule::random(3), failed, late(), 2, run).unwrap().unwrap();
-    assert_eq!((again, most.into_inner()), ((3, REPLAYS), 1));
+    let found = shrink::confirm(&Schedule::random(3), failed, late(), 2, run).unwrap().unwrap();
+    assert_eq!((found.with, most.into_inner()), (Rate { failed: 3, of: REPLAYS }, 1));
 }
 
 #[test]
@@ -144,8 +185,12 @@ fn every_choice_has_words_and_a_kept_file_is_a_schedule() {
     let args = args(&["sh", "-c", "it's\n1"]);
     let attempt = ended(Verdict::Hang("so\nit is".into()), Vec::new());
     let schedule = Schedule::of(points(2));
-    let found =
-        Found { schedule: schedule.clone(), attempt, again: (5, 5), run: 3, after: Duration::ZERO };
+    let with = Rate { failed: 5, of: 5 };
+    let without = Rate { failed: 0, of: 5 };
+    let (schedule, after) = (schedule, Duration::ZERO);
+    let found = Found { schedule: schedule.clone(), attempt, with, without, run: 3, after };
+    let text = report::found(&args, &found, &[]);
+    assert!(text.contains("fails in 5 of 5 runs with the choice, in 0 of 5 without"), "{text}");
     let file = report::file(&args, &found);
     assert_eq!(file.parse(), Ok(schedule), "{file}");
     assert!(file.contains(r"it'\''s"), "{file}");
@@ -191,7 +236,11 @@ fn a_pair_is_two_commands() {
         pair.commands().iter().map(|c| source::line(c)).collect::<Vec<_>>(),
         ["./server -p 7", "./client -- x"]
     );
-    let text = report::fails_alone(&pair, &ended(Verdict::Status(1), Vec::new()));
+    let text = report::fails_alone(
+        &pair,
+        &ended(Verdict::Status(1), Vec::new()),
+        Rate { failed: 1, of: 1 },
+    );
     assert!(
         text.contains("  replay:  adverb run -- ./server -p 7\n     and:  adverb run -- ./client"),
         "{text}"
@@ -209,7 +258,11 @@ fn some_end() -> HuntResult {
         Schedule::of(vec![entry]),
     );
     let finding = Finding { met: attempt.sites.clone(), attempt, schedule };
-    HuntResult { finding: Some(finding), text: "found: a < b && \"c\"\n\u{7}".into() }
+    HuntResult {
+        outcome: Outcome::Found,
+        finding: Some(finding),
+        text: "found: a < b && \"c\"\n\u{7}".into(),
+    }
 }
 
 /// HUN-8: the test report is well formed, and the counts match the elements.
@@ -222,9 +275,15 @@ fn junit_says_what_was_found() {
     assert!(all[1].contains("tests=\"1\" failures=\"1\" errors=\"0\""), "{}", all[1]);
     assert!(all[2].contains("name=\"./a '&lt;&amp;&quot;&gt;'\" time=\"1.500\""), "{}", all[2]);
     assert!(all[3].ends_with("type=\"hang\""), "{}", all[3]);
-    let fine = HuntResult { finding: None, text: "nothing".into() };
+    let fine = HuntResult { text: "nothing".into(), ..HuntResult::default() };
     let all = elements(&files::junit(&args, &fine, took));
     assert!(all[1].contains("failures=\"0\"") && all[3] == "system-out", "{all:?}");
+    // What may be chance, or says nothing, has neither failed nor passed.
+    for outcome in [Outcome::Doubtful, Outcome::TooShort, Outcome::NoChoice] {
+        let all = elements(&files::junit(&args, &HuntResult { outcome, ..some_end() }, took));
+        let counts = "failures=\"0\" errors=\"0\" skipped=\"1\"";
+        assert!(all[1].contains(counts) && all[3].starts_with("skipped message="), "{all:?}");
+    }
 }
 
 /// HUN-8: the SARIF log has all fields required by the schema, and the line of the choice.
@@ -255,7 +314,7 @@ fn sarif_names_the_line() {
     for verdict in [Verdict::Status(1), Verdict::Crash(11), Verdict::Report(String::new())] {
         assert!(rules.iter().any(|r| r["id"] == verdict.code()), "{verdict:?}");
     }
-    let fine = HuntResult { finding: None, text: String::new() };
+    let fine = HuntResult::default();
     assert_eq!(files::sarif(&args, &fine)["runs"][0]["results"], serde_json::json!([]));
 }
 

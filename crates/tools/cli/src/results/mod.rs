@@ -20,23 +20,29 @@ pub struct Test {
     pub said: String,
     /// Why the test failed, in a single line, and the kind of failure.
     pub failure: Option<(String, String)>,
+    /// Why the test says nothing, in a single line.
+    pub skipped: Option<String>,
 }
 
 /// A JUnit report with a single suite, which has the name `tool`.
 pub fn junit(tool: &str, tests: &[Test], took: Duration) -> String {
     let (all, time) = (tests.len(), took.as_secs_f64());
     let failures = tests.iter().filter(|test| test.failure.is_some()).count();
+    let skipped = tests.iter().filter(|test| test.skipped.is_some()).count();
     let counts = format!(
-        "tests=\"{all}\" failures=\"{failures}\" errors=\"0\" skipped=\"0\" time=\"{time:.3}\""
+        "tests=\"{all}\" failures=\"{failures}\" errors=\"0\" skipped=\"{skipped}\" time=\"{time:.3}\""
     );
     let class = xml(&tool.replace(' ', "."));
     let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     let _ = writeln!(text, "<testsuites {counts}>\n  <testsuite name=\"{}\" {counts}>", xml(tool));
     // With several tests, the time of each test is not known.
     let own = if all == 1 { format!(" time=\"{time:.3}\"") } else { String::new() };
-    for Test { name, said, failure } in tests {
+    for Test { name, said, failure, skipped } in tests {
         let (name, said) = (xml(name), xml(said));
         let _ = writeln!(text, "    <testcase classname=\"{class}\" name=\"{name}\"{own}>");
+        if let Some(why) = skipped {
+            let _ = writeln!(text, "      <skipped message=\"{}\"></skipped>", xml(why));
+        }
         let _ = match failure {
             Some((message, kind)) => {
                 let (message, kind) = (xml(message), xml(kind));

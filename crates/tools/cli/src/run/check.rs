@@ -142,7 +142,7 @@ fn as_junit(found: &[Found], took: Duration) -> String {
             (place.unwrap_or_default() + &first.told.text, code.name().to_owned())
         });
         let said = if own.is_empty() { format!("not seen: {}", code.meaning()) } else { said };
-        Test { name: code.name().into(), said, failure }
+        Test { name: code.name().into(), said, failure, skipped: None }
     };
     junit(TOOL, &Code::ALL.iter().map(test).collect::<Vec<_>>(), took)
 }
