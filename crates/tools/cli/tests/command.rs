@@ -331,9 +331,10 @@ fn hunt_writes_its_result_for_others() {
     std::fs::create_dir_all(&directory).unwrap();
     let [junit, sarif] =
         ["a.xml", "a.sarif"].map(|name| directory.join(name).display().to_string());
-    for (program, status, failures, results) in
-        [("false", 1, "failures=\"1\"", 1), ("true", 0, "failures=\"0\"", 0)]
-    {
+    for (program, status, failures, results) in [
+        ("false", 1, "failures=\"1\"", 1),
+        ("true", 4, "failures=\"0\" errors=\"0\" skipped=\"1\"", 0),
+    ] {
         let output = adverb(&["hunt", "--junit", &junit, "--sarif", &sarif, "--", program]);
         assert_eq!(output.status.code(), Some(status), "{}", text(&output.stderr));
         let report = std::fs::read_to_string(&junit).unwrap();

@@ -1,7 +1,7 @@
 //! The result of a hunt in formats that other tools read: JUnit for test reports, SARIF for code
 //! scanning.
 use super::attempt::Verdict;
-use super::{Args, Finding, HuntResult, Outcome, report};
+use super::{Args, Finding, HuntEnd, HuntResult, report};
 use crate::examination;
 use crate::results::source::line;
 use crate::results::{self, Test, location, put};
@@ -32,12 +32,12 @@ pub fn write(args: &Args, end: &HuntResult, took: Duration) -> Result<(), String
 /// A test report with a single test: the hunt.
 pub fn junit(args: &Args, end: &HuntResult, took: Duration) -> String {
     let failed = |found: &Finding| (message(found), found.attempt.verdict.code().into());
-    let is_found = end.outcome == Outcome::Found;
+    let is_found = end.outcome == HuntEnd::Found;
     let skipped = match end.outcome {
-        Outcome::Nothing | Outcome::Found => None,
-        Outcome::Doubtful => Some("a failure may be chance"),
-        Outcome::TooShort => Some("the time was too short for every single choice"),
-        Outcome::NoChoice => Some("the program makes no call with a choice"),
+        HuntEnd::Nothing | HuntEnd::Found => None,
+        HuntEnd::Doubtful => Some("a failure may be chance"),
+        HuntEnd::TooShort => Some("the time was too short for every single choice"),
+        HuntEnd::NoChoice => Some("the program makes no call with a choice"),
     };
     let test = Test {
         name: line(&args.command),
@@ -50,7 +50,7 @@ pub fn junit(args: &Args, end: &HuntResult, took: Duration) -> String {
 
 /// A SARIF log with a single run of a single tool.
 pub fn sarif(args: &Args, end: &HuntResult) -> Value {
-    let is_sure = end.outcome == Outcome::Found;
+    let is_sure = end.outcome == HuntEnd::Found;
     let found: Vec<_> =
         end.finding.iter().map(|found| result(args, found, is_sure, &end.text)).collect();
     results::sarif(TOOL, &RULES, &format!("{TOOL} -- {}", line(&args.command)), &found)

@@ -109,11 +109,11 @@ pub fn main(args: &Args) -> ExitCode {
     });
     match end {
         Ok(HuntResult { outcome, .. }) => ExitCode::from(match outcome {
-            Outcome::Nothing => 0,
-            Outcome::Found => FOUND,
-            Outcome::Doubtful => DOUBTFUL,
-            Outcome::TooShort => TOO_SHORT,
-            Outcome::NoChoice => NO_CHOICE,
+            HuntEnd::Nothing => 0,
+            HuntEnd::Found => FOUND,
+            HuntEnd::Doubtful => DOUBTFUL,
+            HuntEnd::TooShort => TOO_SHORT,
+            HuntEnd::NoChoice => NO_CHOICE,
         }),
         Err(text) => {
             crate::out::errln!("adverb hunt: {text}");
@@ -124,7 +124,7 @@ pub fn main(args: &Args) -> ExitCode {
 
 /// How a hunt ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Outcome {
+enum HuntEnd {
     /// Every single choice was tried.
     #[default]
     Nothing,
@@ -139,7 +139,7 @@ enum Outcome {
 
 #[derive(Default)]
 struct HuntResult {
-    outcome: Outcome,
+    outcome: HuntEnd,
     finding: Option<Finding>,
     /// The text printed at the end.
     text: String,
@@ -154,7 +154,7 @@ struct Finding {
 }
 
 /// Prints and keeps the result.
-fn end(text: String, outcome: Outcome, finding: Option<Finding>) -> HuntResult {
+fn end(text: String, outcome: HuntEnd, finding: Option<Finding>) -> HuntResult {
     out!("{text}");
     HuntResult { outcome, finding, text }
 }
@@ -163,7 +163,7 @@ fn end(text: String, outcome: Outcome, finding: Option<Finding>) -> HuntResult {
 fn fails_alone(args: &Args, attempt: Attempt, rate: Rate) -> HuntResult {
     let text = report::fails_alone(args, &attempt, rate);
     let (schedule, met) = (Schedule::default(), attempt.sites.clone());
-    end(text, Outcome::Found, Some(Finding { attempt, schedule, met }))
+    end(text, HuntEnd::Found, Some(Finding { attempt, schedule, met }))
 }
 
 fn hunt(args: &Args, directory: PathBuf, begun: Instant) -> Result<HuntResult, String> {
@@ -194,7 +194,7 @@ fn hunt(args: &Args, directory: PathBuf, begun: Instant) -> Result<HuntResult, S
     if first.sites.is_empty() {
         let text = "adverb hunt: the program makes no verbs call with a choice; in a Rust program \
                     without C verbs, use adverb::testing::hunt\n";
-        return Ok(end(text.into(), Outcome::NoChoice, None));
+        return Ok(end(text.into(), HuntEnd::NoChoice, None));
     }
     let limits = Limits::after(&first);
     let jobs = args.jobs.map_or_else(processors, usize::from);
@@ -229,7 +229,7 @@ fn hunt(args: &Args, directory: PathBuf, begun: Instant) -> Result<HuntResult, S
     let Some(found) = unsure.found else {
         let runs = search.runs.load(Ordering::Relaxed);
         let coverage = lock(&search.coverage).clone();
-        let outcome = if coverage.is_whole() { Outcome::Nothing } else { Outcome::TooShort };
+        let outcome = if coverage.is_whole() { HuntEnd::Nothing } else { HuntEnd::TooShort };
         let text = report::nothing(args, runs, begun.elapsed(), &unsure, &first, &coverage);
         return Ok(end(text, outcome, None));
     };
@@ -238,7 +238,7 @@ fn hunt(args: &Args, directory: PathBuf, begun: Instant) -> Result<HuntResult, S
     // The failed run may have reached further places.
     let met = plain::merged(&[first, found.attempt.clone()]).sites;
     let text = report::found(args, &found, &met);
-    let outcome = if found.with.is_doubtful() { Outcome::Doubtful } else { Outcome::Found };
+    let outcome = if found.with.is_doubtful() { HuntEnd::Doubtful } else { HuntEnd::Found };
     let Found { attempt, schedule, .. } = found;
     Ok(end(text, outcome, Some(Finding { attempt, schedule, met })))
 }

@@ -259,7 +259,7 @@ fn some_end() -> HuntResult {
     );
     let finding = Finding { met: attempt.sites.clone(), attempt, schedule };
     HuntResult {
-        outcome: Outcome::Found,
+        outcome: HuntEnd::Found,
         finding: Some(finding),
         text: "found: a < b && \"c\"\n\u{7}".into(),
     }
@@ -279,7 +279,7 @@ fn junit_says_what_was_found() {
     let all = elements(&files::junit(&args, &fine, took));
     assert!(all[1].contains("failures=\"0\"") && all[3] == "system-out", "{all:?}");
     // What may be chance, or says nothing, has neither failed nor passed.
-    for outcome in [Outcome::Doubtful, Outcome::TooShort, Outcome::NoChoice] {
+    for outcome in [HuntEnd::Doubtful, HuntEnd::TooShort, HuntEnd::NoChoice] {
         let all = elements(&files::junit(&args, &HuntResult { outcome, ..some_end() }, took));
         let counts = "failures=\"0\" errors=\"0\" skipped=\"1\"";
         assert!(all[1].contains(counts) && all[3].starts_with("skipped message="), "{all:?}");
