@@ -5,7 +5,7 @@
 //! The reader of standard output may stop at any line, as `head` does. This is no error.
 use adverb_device::printable::printable;
 use std::fmt::Arguments;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 
 /// Writes text to standard output. A closed pipe is no error. If the text is lost for another
 /// reason, the process ends.
@@ -24,6 +24,14 @@ pub fn write(text: Arguments<'_>) {
 pub fn write_error(text: Arguments<'_>) {
     let text = text.to_string();
     let _ = std::io::stderr().write_all(printable(&text).as_bytes());
+}
+
+/// Shows a line on a terminal, in place of the last such line. An empty line removes the last one.
+pub fn progress(text: &str) {
+    let mut terminal = std::io::stderr().lock();
+    if terminal.is_terminal() {
+        let _ = write!(terminal, "\r\x1b[K{}", printable(text));
+    }
 }
 
 /// `print!` by way of [`write`].

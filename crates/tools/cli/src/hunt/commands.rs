@@ -354,7 +354,10 @@ impl Ends {
     /// not ended. If both have not ended and the server always stays, the client is to blame.
     fn verdict(&self, outputs: &[Output], stays: bool) -> (Who, Verdict) {
         let all = if outputs.len() == 1 { Who::Program } else { Who::Both };
-        if let Some(failed) = self.of.iter().find(|(_, verdict)| *verdict != Verdict::Fine) {
+        // The peer of a program that crashes fails as well, maybe before the crash is over.
+        let crashed = self.of.iter().find(|(_, verdict)| matches!(verdict, Verdict::Crash(_)));
+        let failed = || self.of.iter().find(|(_, verdict)| *verdict != Verdict::Fine);
+        if let Some(failed) = crashed.or_else(failed) {
             return failed.clone();
         }
         let lost = lost(outputs);
@@ -396,6 +399,8 @@ mod tests {
             Ends { of, hang, ..Ends::default() }
         };
         let both = [(Who::Server, &Verdict::Crash(11)), (Who::Client, &one)];
+        assert_eq!(ended(&both, None).verdict(&quiet, false), (Who::Server, Verdict::Crash(11)));
+        let both = [both[1], both[0]];
         assert_eq!(ended(&both, None).verdict(&quiet, false), (Who::Server, Verdict::Crash(11)));
         let late = [(Who::Server, &fine), (Who::Client, &one)];
         assert_eq!(ended(&late, None).verdict(&quiet, false), (Who::Client, Verdict::Status(1)));

@@ -155,6 +155,7 @@ struct Finding {
 
 /// Prints and keeps the result.
 fn end(text: String, outcome: HuntEnd, finding: Option<Finding>) -> HuntResult {
+    crate::out::progress("");
     out!("{text}");
     HuntResult { outcome, finding, text }
 }
@@ -185,7 +186,7 @@ fn hunt(args: &Args, directory: PathBuf, begun: Instant) -> Result<HuntResult, S
     if first.verdict.is_failure() {
         let (rate, good) = shrink::alone(|| alone(Limits::of_first(args.time)))?;
         match good {
-            Some(good) if rate.is_doubtful() => {
+            Some(good) if rate.is_doubtful(&first) => {
                 doubtful = Some(Found::alone(std::mem::replace(&mut first, good), rate, begun));
             }
             _ => return Ok(fails_alone(args, first, rate)),
@@ -201,7 +202,7 @@ fn hunt(args: &Args, directory: PathBuf, begun: Instant) -> Result<HuntResult, S
     let plain = plain::repeat(first, jobs, || alone(limits))?;
     if let Some((failed, _)) = plain.failed {
         let (rate, good) = shrink::alone(|| alone(limits))?;
-        if good.is_none() || !rate.is_doubtful() {
+        if good.is_none() || !rate.is_doubtful(&failed) {
             return Ok(fails_alone(args, failed, rate));
         }
         doubtful = Some(Found::alone(failed, rate, begun));
@@ -238,7 +239,7 @@ fn hunt(args: &Args, directory: PathBuf, begun: Instant) -> Result<HuntResult, S
     // The failed run may have reached further places.
     let met = plain::merged(&[first, found.attempt.clone()]).sites;
     let text = report::found(args, &found, &met);
-    let outcome = if found.with.is_doubtful() { HuntEnd::Doubtful } else { HuntEnd::Found };
+    let outcome = if found.is_doubtful() { HuntEnd::Doubtful } else { HuntEnd::Found };
     let Found { attempt, schedule, .. } = found;
     Ok(end(text, outcome, Some(Finding { attempt, schedule, met })))
 }
@@ -258,6 +259,11 @@ struct Found {
 }
 
 impl Found {
+    /// May the failure be chance?
+    fn is_doubtful(&self) -> bool {
+        self.with.is_doubtful(&self.attempt)
+    }
+
     /// A failure of a run without a choice.
     fn alone(attempt: Attempt, rate: Rate, begun: Instant) -> Self {
         let schedule = Schedule::default();
@@ -336,6 +342,17 @@ impl Search<'_> {
         self.commands.attempt(schedule, &Limits { words: true, until: None, ..self.limits })
     }
 
+    /// A schedule of the plan was tried.
+    fn tried(&self, schedule: &Schedule, attempt: &Attempt) {
+        let mut coverage = lock(&self.coverage);
+        coverage.add(schedule, attempt);
+        let (runs, (tried, all)) = (self.runs.load(Ordering::Relaxed), coverage.singles);
+        let left = self.args.time.saturating_sub(self.begun.elapsed());
+        crate::out::progress(&format!(
+            "adverb hunt: run {runs}, {tried} of {all} single choices, {left:.0?} left"
+        ));
+    }
+
     fn over(&self) -> bool {
         self.begun.elapsed() >= self.args.time
     }
@@ -356,8 +373,8 @@ impl Search<'_> {
             let repeat = |schedule: &Schedule| self.repeat(schedule);
             match shrink::confirm(&schedule, attempt, until, jobs, repeat)? {
                 Some(Confirmed { schedule, attempt, with, without }) => {
-                    let is_sure = !with.is_doubtful();
                     let new = Found { schedule, attempt, with, without, run, after };
+                    let is_sure = !new.is_doubtful();
                     let known = outcome.found.as_ref().map(|found| found.with);
                     if known.is_none_or(|k| with.failed * k.of > k.failed * with.of) || is_sure {
                         outcome.found = Some(new);
@@ -389,7 +406,7 @@ impl Search<'_> {
                 match self.try_out(&schedule) {
                     Ok(Attempt { verdict: Verdict::GivenUp, .. }) => return,
                     Ok(attempt) if !attempt.verdict.is_failure() => {
-                        lock(&self.coverage).add(&schedule, &attempt);
+                        self.tried(&schedule, &attempt);
                         let mut known = lock(&self.reports);
                         if known.len() < MOST_REPORTS {
                             known.extend(attempt.reports);
@@ -399,7 +416,7 @@ impl Search<'_> {
                     }
                     other => {
                         if let Ok(attempt) = &other {
-                            lock(&self.coverage).add(&schedule, attempt);
+                            self.tried(&schedule, attempt);
                         }
                         let mut result = lock(&result);
                         if matches!(*result, Ok(None)) {

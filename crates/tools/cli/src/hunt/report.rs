@@ -108,7 +108,8 @@ fn one_line(text: &str) -> String {
 
 pub fn found(args: &Args, found: &Found, met: &[Met]) -> String {
     let Found { schedule, attempt, with, without, run, after } = found;
-    let found = if with.is_doubtful() { "doubtful, it may be chance: failed" } else { "found" };
+    let found =
+        if with.is_doubtful(attempt) { "doubtful, it may be chance: failed" } else { "found" };
     let mut text =
         format!("adverb hunt: {found} in run {run}, after {after:.1?}: {}\n", attempt.what());
     // A choice says more about a failure than the state of the threads.

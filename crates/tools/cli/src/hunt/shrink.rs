@@ -1,6 +1,7 @@
 //! Reduces a failing schedule to few choices, and replays the schedule.
 use super::attempt::Attempt;
 use super::{MOST_REPLAYS, REPLAYS, plain};
+use crate::examination;
 use adverb_choice::{ChoiceEntry, Schedule};
 use std::time::{Duration, Instant};
 
@@ -18,9 +19,11 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Below 3 of 5, the failure may be chance.
-    pub fn is_doubtful(self) -> bool {
-        self.failed * 5 < self.of * 3
+    /// May the failure be chance? Below 3 of 5, unless the processes know the cause of the failed
+    /// run.
+    pub fn is_doubtful(self, attempt: &Attempt) -> bool {
+        let is_known = attempt.lost().is_some() || examination::is_known(&attempt.reports);
+        self.failed * 5 < self.of * 3 && !is_known
     }
 }
 
@@ -61,7 +64,8 @@ pub fn confirm(
             if best.as_ref().is_none_or(|(.., most): &(_, _, Rate)| most.failed < with.failed) {
                 best = Some((schedule, attempt, with));
             }
-            if !with.is_doubtful() {
+            let is_sure = with.failed * 2 > with.of;
+            if is_sure {
                 break;
             }
         }

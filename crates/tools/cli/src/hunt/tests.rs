@@ -81,7 +81,7 @@ fn what_is_found_is_shrunk_and_replayed() {
     let found =
         shrink::confirm(&Schedule::random(3), failed.clone(), late(), 1, always).unwrap().unwrap();
     assert!(found.schedule.is_empty(), "{}", found.schedule);
-    assert!(found.with == found.without && !found.with.is_doubtful());
+    assert!(found.with == found.without && !found.with.is_doubtful(&found.attempt));
 
     // The same if the failure happens now and then, as often without choices as with them.
     let runs = AtomicUsize::new(1);
@@ -109,9 +109,14 @@ fn what_is_found_is_shrunk_and_replayed() {
 /// again until this is known.
 #[test]
 fn a_rare_failure_is_doubtful() {
+    let fails = ended(Verdict::Status(1), Vec::new());
     for (failed, of, doubtful) in [(3, 5, false), (2, 5, true), (1, 17, true), (1, 1, false)] {
-        assert_eq!(Rate { failed, of }.is_doubtful(), doubtful, "{failed} of {of}");
+        assert_eq!(Rate { failed, of }.is_doubtful(&fails), doubtful, "{failed} of {of}");
     }
+    // What a process knows is no chance.
+    let told = Told { process: 1, code: Code::NeverArmed, text: String::new(), places: Vec::new() };
+    let knows = Attempt { reports: vec![told], ..fails };
+    assert!(!Rate { failed: 1, of: 5 }.is_doubtful(&knows));
     let alone = |fails: &[usize]| {
         let n = AtomicUsize::new(1);
         let (rate, good) = shrink::alone(|| {
