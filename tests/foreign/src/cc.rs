@@ -65,8 +65,9 @@ fn compile_once(cc: &str, flags: &[&str], source: &Path, name: &str) -> Result<P
     let program = dir.join(name);
     // Compiled under another name first, because another test binary may be running the program.
     let fresh = dir.join(format!("{name}.{}", std::process::id()));
+    let standard = if cc.ends_with("++") { "-std=c++17" } else { "-std=gnu11" };
     let out = Command::new(cc)
-        .args(["-std=gnu11", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"])
+        .args([standard, "-g", "-Wall", "-Wextra", "-Werror", "-pthread"])
         .args(flags)
         .arg("-o")
         .arg(&fresh)

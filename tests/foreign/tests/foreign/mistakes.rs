@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use adverb_foreign::cases::{PATHS, rig};
-use adverb_foreign::process::Finished;
-use adverb_foreign::require;
+use adverb_foreign::process::{Finished, Program};
 use adverb_foreign::suite::{Case, case};
+use adverb_foreign::{Verdict, cc, require};
 
 pub fn cases() -> Vec<Case> {
     let told_once = |path| {
@@ -31,6 +31,10 @@ pub fn cases() -> Vec<Case> {
         require!(out.text.contains(line), "{}", out.describe());
         Ok(())
     }));
+    all.push(case("CHK-10/lines_of_a_cpp_program_are_its_own", || {
+        names_line(&[], " in drop", "owner.reset();")?;
+        names_line(&["template"], "app::Holder<ibv_cq>::resize", "return ibv_resize_cq")
+    }));
     all.extend(PATHS.map(|path| {
         case(format!("{path}/the_process_that_refuses_says_why"), move || {
             let out = run(path)?;
@@ -52,4 +56,18 @@ fn run(path: &str) -> Result<Finished, String> {
     out.require_ok()?;
     require!(out.text.contains("ok mistakes"), "{}", out.describe());
     Ok(out)
+}
+
+/// The check names this function and this line of `c/names.cpp` for the failed call.
+fn names_line(words: &[&str], function: &str, line: &str) -> Verdict {
+    let source = cc::source_dir().join("names.cpp");
+    let text = std::fs::read_to_string(&source).map_err(|e| e.to_string())?;
+    let number = text.lines().position(|l| l.contains(line)).map_or(0, |at| at + 1);
+    let program = cc::compile_with("c++", &["-O2"], &source, "names")?;
+    let program = Program::new(program.display().to_string(), words).flag("--check");
+    let out = program.run(Duration::from_secs(90))?;
+    let place = format!(", names.cpp:{number})");
+    let named = |l: &str| l.contains("call-failed") && l.contains(function) && l.ends_with(&place);
+    require!(out.text.lines().any(named), "{}", out.describe());
+    Ok(())
 }

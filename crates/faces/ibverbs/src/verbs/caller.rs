@@ -8,7 +8,7 @@ use adverb_sync::Mutex;
 use std::collections::BTreeMap;
 
 /// Headers whose inline functions call the libraries.
-const HEADERS: [&str; 3] = ["verbs.h", "rdma_verbs.h", "rdma_cma.h"];
+pub const HEADERS: [&str; 3] = ["verbs.h", "rdma_verbs.h", "rdma_cma.h"];
 /// Most inline functions around a call.
 const DEPTH: usize = 3;
 /// The frame of an inline function lies within this many bytes of the library's frame.

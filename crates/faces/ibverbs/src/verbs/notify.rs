@@ -1,9 +1,11 @@
 //! Arming: `ibv_req_notify_cq`, which the header calls through the context's table.
 use crate::abi::*;
 use crate::handles::hot;
+use crate::verbs::caller::HEADERS;
 use adverb_device::ArmSite;
 use adverb_device::engine::cq::arm::ArmKind;
 use core::ffi::{CStr, c_int};
+use std::path::Path;
 
 /// Slot `req_notify_cq`. Passes its return address on: that is the place in the program that arms,
 /// so the report of a lost wake-up can name it (EXT-4).
@@ -60,17 +62,26 @@ pub fn name_code_with_path(address: usize) -> String {
 }
 
 fn describe(address: usize, whole: bool) -> String {
-    let mut text = module_of(address);
+    let (mut own, mut all) = (String::new(), String::new());
     backtrace::resolve(address as *mut _, |symbol| {
-        if let Some(name) = symbol.name() {
-            text += &format!(" in {name}");
-        }
+        let mut text = symbol.name().map_or_else(String::new, |name| format!(" in {name}"));
         if let (Some(file), Some(line)) = (symbol.filename(), symbol.lineno()) {
             let name = file.file_name().filter(|_| !whole).unwrap_or(file.as_os_str());
             text += &format!(", {}:{line}", name.to_string_lossy());
         }
+        if !symbol.filename().is_some_and(is_of_a_library) {
+            own += &text;
+        }
+        all += &text;
     });
-    text
+    module_of(address) + if own.is_empty() { &all } else { &own }
+}
+
+/// Is this a header of another library? Its inline functions are no lines of the program. The
+/// headers of verbs name the call.
+fn is_of_a_library(file: &Path) -> bool {
+    let name = file.file_name().and_then(|name| name.to_str());
+    file.starts_with("/usr/include") && !name.is_some_and(|name| HEADERS.contains(&name))
 }
 
 /// The file that the code at an address was loaded from, and the offset in that file.
