@@ -33,7 +33,7 @@ pub fn cases() -> Vec<Case> {
     }));
     all.push(case("CHK-10/lines_of_a_cpp_program_are_its_own", || {
         names_line(&[], " in drop", "owner.reset();")?;
-        names_line(&["template"], "app::Holder<ibv_cq>::resize", "return ibv_resize_cq")
+        names_line(&["template"], "app::Holder<ibv_cq>::resize", "int result = ibv_resize_cq")
     }));
     all.extend(PATHS.map(|path| {
         case(format!("{path}/the_process_that_refuses_says_why"), move || {
