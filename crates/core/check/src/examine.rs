@@ -8,10 +8,6 @@ use crate::report::count;
 use crate::scene::{Armed, Occasion, PairScene, QueueScene, Scene, ThreadScene};
 use crate::{Code, CodeAddress, Ledger, Source};
 
-/// A call or completion that failed counts as a reason for a failure if the program has made at
-/// most this many calls since.
-const RECENT: u64 = 5;
-
 impl Scene {
     /// The program stands still, or a timer or a user has ended the program.
     fn is_stuck(&self) -> bool {
@@ -307,8 +303,11 @@ impl Ledger {
                 )
             });
         }
-        let calls = self.calls;
-        if let Some(failed) = self.failed_call.take_if(|call| calls - call.at <= RECENT) {
+        if !self.calls_failed_recently() {
+            return;
+        }
+        // In the order of time: later calls may fail because the first call failed.
+        for failed in std::mem::take(&mut self.failed_calls) {
             let end = match scene.occasion {
                 Occasion::Stuck => "the program then waits".to_owned(),
                 Occasion::Status(status) => format!("the program then ends with status {status}"),

@@ -1,6 +1,7 @@
 //! The ledger: the arguments and results of a program's calls, and the mistakes found in them.
 use crate::edges::{Descriptor, Edges, Left, Reads};
 use crate::events::Events;
+use crate::failures::{FailedCall, FailedCompletion};
 use crate::objects::Objects;
 use crate::queues::{Posts, Qp, Request};
 use crate::regions::{Region, Regions, Shared};
@@ -36,25 +37,6 @@ pub(crate) struct Arm {
     pub(crate) emptied: bool,
 }
 
-/// A call that failed.
-#[derive(Clone, Debug)]
-pub(crate) struct FailedCall {
-    pub(crate) name: String,
-    pub(crate) why: String,
-    pub(crate) place: CodeAddress,
-    /// Calls before this call.
-    pub(crate) at: u64,
-}
-
-/// A polled completion that failed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FailedCompletion {
-    pub(crate) done: Completed,
-    pub(crate) polled: CodeAddress,
-    /// The call that posted the request; 0 if unknown.
-    pub(crate) posted: CodeAddress,
-}
-
 /// A WRITE posted by this process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Written {
@@ -74,13 +56,14 @@ pub struct Ledger {
     pub(crate) srqs: HashMap<u32, Posts>,
     /// Calls seen.
     pub(crate) calls: u64,
-    pub(crate) failed_call: Option<FailedCall>,
-    /// The first failed completion of the queue pair that failed last.
+    pub(crate) failed_calls: Vec<FailedCall>,
+    /// The first failed completion that is no flush, or else the first flush, since the program
+    /// last began anew.
     pub(crate) failed_completion: Option<FailedCompletion>,
     /// An examination has found a queue pair that failed for a reason of its own.
     pub(crate) explained: bool,
     /// Queue pairs whose connection the program does not know to be established, by id of rdma_cm.
-    connecting: HashMap<u32, u32>,
+    pub(crate) connecting: HashMap<u32, u32>,
     /// A message was polled before: the queue pair, and the call of the poll.
     pub(crate) early: Option<(u32, CodeAddress)>,
     /// The last WRITE.
@@ -146,36 +129,14 @@ impl Ledger {
         self.cqs.iter().map(|(number, cq)| (*number, cq.completions + cq.empty_polls)).collect()
     }
 
-    /// The program has made a call. `why` is the reason if the call failed.
-    pub fn called(&mut self, name: &str, why: Option<String>, place: CodeAddress) {
-        self.calls += 1;
-        if let Some(why) = why {
-            self.failed_call = Some(FailedCall { name: name.into(), why, place, at: self.calls });
-        }
-    }
-
     /// A connection of rdma_cm begins.
     pub fn connecting(&mut self, id: u32, queue_pair: u32) {
         self.connecting.insert(id, queue_pair);
     }
 
-    /// The program has read an event of rdma_cm.
-    pub fn connection_event(&mut self, id: u32, event: u32, status: i32, place: CodeAddress) {
-        self.connecting.remove(&id);
-        let name = match event {
-            1 => "RDMA_CM_EVENT_ADDR_ERROR",
-            3 => "RDMA_CM_EVENT_ROUTE_ERROR",
-            6 => "RDMA_CM_EVENT_CONNECT_ERROR",
-            7 => "RDMA_CM_EVENT_UNREACHABLE",
-            8 => "RDMA_CM_EVENT_REJECTED",
-            _ => return self.called("rdma_get_cm_event", None, place),
-        };
-        let why = format!("the event is {name}, with status {status}");
-        self.called("the connection", Some(why), place);
-    }
-
     /// A queue pair was created.
     pub fn queue_pair(&mut self, of: QueuePair, place: CodeAddress) {
+        self.begins_anew();
         self.qps.insert(of.number, Qp { of, moved: place, ..Qp::default() });
     }
 
@@ -203,6 +164,12 @@ impl Ledger {
     /// A queue pair was reset. Its posted requests, and its completions in the CQs, no longer
     /// exist.
     pub fn queue_pair_reset(&mut self, number: u32) {
+        self.begins_anew();
+        self.discard(number);
+    }
+
+    /// Forgets the requests of a queue pair.
+    fn discard(&mut self, number: u32) {
         let Some(qp) = self.qps.get_mut(&number) else { return };
         let (of, sends, receives) = (qp.of, qp.sends.signaled(), qp.receives.len());
         let left = qp.sends.posted.len() + receives;
@@ -217,7 +184,7 @@ impl Ledger {
 
     /// A queue pair was destroyed.
     pub fn queue_pair_destroyed(&mut self, number: u32) {
-        self.queue_pair_reset(number);
+        self.discard(number);
         self.qps.remove(&number);
         self.events.forget(Source::QueuePair(number));
     }
@@ -303,7 +270,11 @@ impl Ledger {
                 qp.sends.posted.iter().find(|r| r.wr_id == done.wr_id)
             };
             let posted = own.map_or(0, |request| request.place);
-            self.failed_completion = Some(FailedCompletion { done, polled: place, posted });
+            let stopped = qp.stopped;
+            let failed = FailedCompletion { done, polled: place, posted, stopped, overcome: false };
+            if !self.failed_completion.is_some_and(|earlier| earlier.leads(done)) {
+                self.failed_completion = Some(failed);
+            }
         }
         qp.told |= !done.ok;
         if !done.ok {
@@ -516,8 +487,10 @@ impl Ledger {
         if status != 0 {
             self.given_up();
         }
-        let flushed = self.failed_completion.is_none_or(|failed| failed.done.flushed);
-        if status != 0 && filled > 0 && flushed && !self.explained {
+        // A queue pair that the program did not stop has failed for a reason of its own.
+        let expected = |failed: FailedCompletion| failed.done.flushed && failed.stopped;
+        let expected = self.failed_completion.is_none_or(expected);
+        if status != 0 && filled > 0 && expected && !self.explained {
             let last = self.failed;
             self.reporter.say(Code::UndefinedFields, &[("polled", last)], || {
                 format!(

@@ -12,6 +12,7 @@ mod code;
 mod edges;
 mod events;
 mod examine;
+mod failures;
 mod ledger;
 mod objects;
 mod posts;
