@@ -58,6 +58,12 @@ impl Ledger {
     /// `end` is the place of a fault, an `abort` or an `exit`; 0 for none.
     pub fn examine(&mut self, scene: &Scene, end: CodeAddress) {
         self.reporter.examine_again();
+        self.reporter.state = scene.occasion.is_no_failure();
+        self.examine_all(scene, end);
+        self.reporter.state = false;
+    }
+
+    fn examine_all(&mut self, scene: &Scene, end: CodeAddress) {
         if let Occasion::Signal(signal) = scene.occasion
             && end != 0
         {

@@ -397,10 +397,13 @@ fn a_report_is_a_line_of_text() {
         ("posted".to_owned(), "a+0x1 in f, /src/a b.c:7".to_owned()),
         ("from".into(), "b".into()),
     ];
-    let told = Told { process: 12, code: Code::BufferChanged, text: "bytes: 1".into(), places };
+    let text = "bytes: 1".into();
+    let told = Told { process: 12, code: Code::BufferChanged, text, places, state: false };
     assert_eq!(told.to_string().parse(), Ok(told.clone()));
     let none = Told { places: vec![], ..told.clone() };
     assert_eq!(none.to_string().parse(), Ok(none.clone()));
+    let state = Told { state: true, ..told.clone() };
+    assert_eq!(state.to_string().parse(), Ok(state.clone()));
     let lines = Told { text: "a\nb\tc".into(), ..told.clone() };
     assert_eq!(lines.to_string().parse(), Ok(Told { text: "a b c".into(), ..told.clone() }));
     let line = told.to_string();

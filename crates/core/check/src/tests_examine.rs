@@ -165,6 +165,32 @@ fn failures_before_the_end() {
     assert!(l.reports().iter().all(|r| r.code != Code::UndefinedFields), "the failure says more");
 }
 
+/// CHK-15: a program that waits, or that a user ends, has not failed. A timer's signal is a failure.
+#[test]
+fn waiting_is_a_state() {
+    let states = |occasion| {
+        let mut l = ledger(8, 64);
+        l.called("ibv_reg_mr", Some("refused".into()), 60);
+        let reports = causes(&mut l, &Scene { occasion, ..stuck(silent(0), pair()) });
+        assert_eq!(reports[0].code, Code::CallFailed);
+        reports.iter().all(|report| report.state)
+    };
+    for occasion in [Occasion::Stuck, Occasion::Signal(15), Occasion::Signal(2)] {
+        assert!(states(occasion), "{occasion:?}");
+    }
+    for occasion in [Occasion::Status(1), Occasion::Signal(14), Occasion::Signal(6)] {
+        assert!(!states(occasion), "{occasion:?}");
+    }
+    // The same report comes again when the program has failed.
+    let mut l = ledger(8, 64);
+    l.armed(2, ARMED);
+    l.event_taken(Source::Completion(2), TAKEN);
+    for (occasion, state) in [(Occasion::Stuck, true), (Occasion::Signal(14), false)] {
+        let reports = causes(&mut l, &Scene { occasion, ..stuck(silent(3), pair()) });
+        assert_eq!((reports[0].code, reports[0].state), (Code::NeverArmedAgain, state));
+    }
+}
+
 /// CHK-15: an error path that destroys the objects leaves the failed call in the report.
 #[test]
 fn an_error_path_keeps_the_first_failures() {
