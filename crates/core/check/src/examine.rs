@@ -110,6 +110,7 @@ impl Ledger {
         }
         self.given_up();
         self.lost_requests();
+        self.orphans_left();
         self.failed(scene);
         if scene.is_stuck() {
             self.spinning(scene);
@@ -225,7 +226,7 @@ impl Ledger {
         let gave_up = self.failed_completion.is_some_and(|f| f.done.status.contains("RNR"));
         let failed = self.failed_completion.is_some_and(|f| f.done.queue_pair == n);
         if pair.refused > 0 && (pair.receives == 0 || gave_up || failed) {
-            let shared = self.srqs.values().copied().max_by_key(|posts| posts.count);
+            let shared = self.srqs.values().map(|srq| srq.received).max_by_key(|posts| posts.count);
             let posts = if pair.shared { shared.unwrap_or_default() } else { received };
             let what = if pair.shared { "the shared receive queue of " } else { "" };
             let places = [("receives posted", posts.place), ("now", scene.place())];

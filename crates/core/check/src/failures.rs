@@ -1,5 +1,6 @@
 //! Calls and completions that failed, as reasons for a later failure of the program.
-use crate::{CodeAddress, Completed, Ledger};
+use crate::failed::FailedCall;
+use crate::{CodeAddress, Ledger};
 
 /// A call or completion that failed counts as a reason for a failure if the program has made at
 /// most this many calls since.
@@ -9,36 +10,6 @@ const TAKES_DOWN: [&str; 8] =
     ["_destroy_", "_dereg_", "_dealloc_", "_close_", "_free_", "_ack_", "_detach_", "_disconnect"];
 /// Parts of the names of calls that make an object. A program may try several ways.
 const MAKES: [&str; 4] = ["_create_", "_reg_", "_alloc_", "_open_"];
-
-/// A call that failed.
-#[derive(Clone, Debug)]
-pub(crate) struct FailedCall {
-    pub(crate) name: String,
-    pub(crate) why: String,
-    pub(crate) place: CodeAddress,
-    /// Calls before this call.
-    at: u64,
-}
-
-/// A polled completion that failed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FailedCompletion {
-    pub(crate) done: Completed,
-    pub(crate) polled: CodeAddress,
-    /// The call that posted the request; 0 if unknown.
-    pub(crate) posted: CodeAddress,
-    /// The program had moved the queue pair to the error state.
-    pub(crate) stopped: bool,
-    /// The program has begun anew since: the program has created or reset a queue pair.
-    pub(crate) overcome: bool,
-}
-
-impl FailedCompletion {
-    /// Does this failure explain more than a later failure? A flush only follows a failure.
-    pub(crate) fn leads(&self, later: Completed) -> bool {
-        !self.overcome && (later.flushed || !self.done.flushed)
-    }
-}
 
 fn has_part(name: &str, parts: &[&str]) -> bool {
     parts.iter().any(|part| name.contains(part))

@@ -1,10 +1,10 @@
 //! The ledger: the arguments and results of a program's calls, and the mistakes found in them.
 use crate::edges::{Descriptor, Edges, Left, Reads};
 use crate::events::Events;
-use crate::failures::{FailedCall, FailedCompletion};
+use crate::failed::{FailedCall, FailedCompletion};
 use crate::objects::Objects;
-use crate::queues::{Posts, Qp, Request};
-use crate::regions::{Region, Regions, Shared};
+use crate::queues::{Qp, Request, Srq, take_receive};
+use crate::regions::{Orphaned, Regions, Shared};
 use crate::report::{Reporter, count};
 use crate::values::{Completed, Piece, QueuePair};
 use crate::{Code, CodeAddress, Kind, Made, Report, Source};
@@ -52,8 +52,8 @@ pub struct Ledger {
     pub(crate) cqs: HashMap<u32, Cq>,
     pub(crate) regions: Regions,
     pub(crate) events: Events,
-    /// The receives of shared receive queues, by number.
-    pub(crate) srqs: HashMap<u32, Posts>,
+    /// Shared receive queues, by number.
+    pub(crate) srqs: HashMap<u32, Srq>,
     /// Calls seen.
     pub(crate) calls: u64,
     pub(crate) failed_calls: Vec<FailedCall>,
@@ -68,6 +68,8 @@ pub struct Ledger {
     pub(crate) early: Option<(u32, CodeAddress)>,
     /// The last WRITE.
     pub(crate) last_write: Option<Written>,
+    /// Regions that were deregistered with posted receives, by key.
+    pub(crate) orphaned: BTreeMap<u32, Orphaned>,
     edges: Edges,
     objects: Objects,
     /// Place of the last poll of a failed completion.
@@ -262,7 +264,11 @@ impl Ledger {
         if done.receive && done.ok && self.connecting.values().any(|qp| *qp == done.queue_pair) {
             self.early.get_or_insert((done.queue_pair, place));
         }
-        let Some(qp) = self.qps.get_mut(&done.queue_pair) else { return Vec::new() };
+        let Some(qp) = self.qps.get_mut(&done.queue_pair) else {
+            // A queue pair of another kind that takes receives of a shared receive queue.
+            self.srqs.values_mut().find_map(|srq| take_receive(&mut srq.receives, done.wr_id));
+            return Vec::new();
+        };
         if !done.ok && !qp.told {
             let own = if done.receive {
                 qp.receives.iter().find(|r| r.wr_id == done.wr_id)
@@ -281,8 +287,15 @@ impl Ledger {
             self.failed = place;
         }
         let (freed, arrived) = if done.receive {
-            let own = qp.receives.iter().position(|r| r.wr_id == done.wr_id);
-            (Vec::new(), usize::from(own.and_then(|own| qp.receives.remove(own)).is_some()))
+            let own = take_receive(&mut qp.receives, done.wr_id);
+            let own_queue = own.is_some();
+            let own = own.or_else(|| {
+                self.srqs.values_mut().find_map(|srq| take_receive(&mut srq.receives, done.wr_id))
+            });
+            if let Some(request) = own.filter(|_| !done.ok && !done.flushed) {
+                self.orphan_used(&request);
+            }
+            (Vec::new(), usize::from(own_queue))
         } else {
             let freed = qp.sends.polled(done.wr_id, done.ok);
             let arrived = freed.iter().filter(|r| r.signaled).count();
@@ -406,37 +419,6 @@ impl Ledger {
         self.events.forget(Source::Srq(number));
     }
 
-    /// A region was registered.
-    pub fn registered(&mut self, region: Region) {
-        self.regions.add(region);
-    }
-
-    /// A region is about to be deregistered.
-    pub fn deregistering(&mut self, lkey: u32, place: CodeAddress) {
-        let Some(region) = self.regions.get(lkey) else { return };
-        // A queue pair in the error state no longer uses the region, even if the program has not
-        // polled.
-        let running = self.qps.iter().filter(|(_, qp)| !qp.told && !qp.stopped);
-        let users = running.filter_map(|(n, qp)| Some((*n, qp.sends.user_of(lkey)?)));
-        if let Some((number, request)) = users.min_by_key(|(n, _)| *n) {
-            let places =
-                [("deregistered", place), ("posted", request.place), ("registered", region.place)];
-            self.reporter.say(Code::RegionInUse, &places, || {
-                format!(
-                    "the region with key {lkey:#x} is deregistered while the request with wr_id \
-                     {:#x} on queue pair {number:#x} uses the region: the completion was not \
-                     polled, so the device may still need the region, and the request fails",
-                    request.wr_id
-                )
-            });
-        }
-    }
-
-    /// A region was deregistered.
-    pub fn deregistered(&mut self, lkey: u32) {
-        self.regions.remove(lkey);
-    }
-
     /// The process is about to fork, and the child gets copies of this memory range. Called once
     /// per mapping, in the order of addresses. Does not allocate.
     pub fn share(&self, shared: &mut Shared, start: u64, end: u64) {
@@ -501,6 +483,7 @@ impl Ledger {
                 )
             });
         }
+        self.orphans_left();
         for left in self.objects.passed_over() {
             self.reporter.say(Code::LeftAtExit, &[("made", left.place)], || {
                 format!(

@@ -2,8 +2,8 @@
 use crate::*;
 
 pub(crate) const QP: u32 = 0x40;
-const SEND: CodeAddress = 1;
-const POLL: CodeAddress = 2;
+pub(crate) const SEND: CodeAddress = 1;
+pub(crate) const POLL: CodeAddress = 2;
 
 pub(crate) fn ledger(max_send: usize, entries: usize) -> Ledger {
     let mut l = Ledger::default();
@@ -53,7 +53,7 @@ pub(crate) fn done(wr_id: u64) -> Completed {
     Completed { queue_pair: QP, wr_id, ok: true, receive: false, status: "success", flushed: false }
 }
 
-fn codes(l: &mut Ledger) -> Vec<Code> {
+pub(crate) fn codes(l: &mut Ledger) -> Vec<Code> {
     l.reports().iter().map(|r| r.code).collect()
 }
 

@@ -165,7 +165,8 @@ fn failures_before_the_end() {
     assert!(l.reports().iter().all(|r| r.code != Code::UndefinedFields), "the failure says more");
 }
 
-/// CHK-15: a program that waits, or that a user ends, has not failed. A timer's signal is a failure.
+/// CHK-15: a program that waits, or that a user ends, has not failed. A timer's signal is a
+/// failure.
 #[test]
 fn waiting_is_a_state() {
     let states = |occasion| {
