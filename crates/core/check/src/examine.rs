@@ -8,10 +8,6 @@ use crate::report::count;
 use crate::scene::{Armed, Occasion, PairScene, QueueScene, Scene, ThreadScene};
 use crate::{Code, CodeAddress, Ledger, Source};
 
-/// A call or completion that failed counts as a reason for a failure if the program has made at
-/// most this many calls since.
-const RECENT: u64 = 5;
-
 impl Scene {
     /// The program stands still, or a timer or a user has ended the program.
     fn is_stuck(&self) -> bool {
@@ -62,6 +58,12 @@ impl Ledger {
     /// `end` is the place of a fault, an `abort` or an `exit`; 0 for none.
     pub fn examine(&mut self, scene: &Scene, end: CodeAddress) {
         self.reporter.examine_again();
+        self.reporter.state = scene.occasion.is_no_failure();
+        self.examine_all(scene, end);
+        self.reporter.state = false;
+    }
+
+    fn examine_all(&mut self, scene: &Scene, end: CodeAddress) {
         if let Occasion::Signal(signal) = scene.occasion
             && end != 0
         {
@@ -108,6 +110,7 @@ impl Ledger {
         }
         self.given_up();
         self.lost_requests();
+        self.orphans_left();
         self.failed(scene);
         if scene.is_stuck() {
             self.spinning(scene);
@@ -223,7 +226,7 @@ impl Ledger {
         let gave_up = self.failed_completion.is_some_and(|f| f.done.status.contains("RNR"));
         let failed = self.failed_completion.is_some_and(|f| f.done.queue_pair == n);
         if pair.refused > 0 && (pair.receives == 0 || gave_up || failed) {
-            let shared = self.srqs.values().copied().max_by_key(|posts| posts.count);
+            let shared = self.srqs.values().map(|srq| srq.received).max_by_key(|posts| posts.count);
             let posts = if pair.shared { shared.unwrap_or_default() } else { received };
             let what = if pair.shared { "the shared receive queue of " } else { "" };
             let places = [("receives posted", posts.place), ("now", scene.place())];
@@ -307,8 +310,11 @@ impl Ledger {
                 )
             });
         }
-        let calls = self.calls;
-        if let Some(failed) = self.failed_call.take_if(|call| calls - call.at <= RECENT) {
+        if !self.calls_failed_recently() {
+            return;
+        }
+        // In the order of time: later calls may fail because the first call failed.
+        for failed in std::mem::take(&mut self.failed_calls) {
             let end = match scene.occasion {
                 Occasion::Stuck => "the program then waits".to_owned(),
                 Occasion::Status(status) => format!("the program then ends with status {status}"),

@@ -1,9 +1,10 @@
 //! The ledger: the arguments and results of a program's calls, and the mistakes found in them.
 use crate::edges::{Descriptor, Edges, Left, Reads};
 use crate::events::Events;
+use crate::failed::{FailedCall, FailedCompletion};
 use crate::objects::Objects;
-use crate::queues::{Posts, Qp, Request};
-use crate::regions::{Region, Regions, Shared};
+use crate::queues::{Qp, Request, Srq, take_receive};
+use crate::regions::{Orphaned, Regions, Shared};
 use crate::report::{Reporter, count};
 use crate::values::{Completed, Piece, QueuePair};
 use crate::{Code, CodeAddress, Kind, Made, Report, Source};
@@ -36,25 +37,6 @@ pub(crate) struct Arm {
     pub(crate) emptied: bool,
 }
 
-/// A call that failed.
-#[derive(Clone, Debug)]
-pub(crate) struct FailedCall {
-    pub(crate) name: String,
-    pub(crate) why: String,
-    pub(crate) place: CodeAddress,
-    /// Calls before this call.
-    pub(crate) at: u64,
-}
-
-/// A polled completion that failed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FailedCompletion {
-    pub(crate) done: Completed,
-    pub(crate) polled: CodeAddress,
-    /// The call that posted the request; 0 if unknown.
-    pub(crate) posted: CodeAddress,
-}
-
 /// A WRITE posted by this process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Written {
@@ -70,21 +52,24 @@ pub struct Ledger {
     pub(crate) cqs: HashMap<u32, Cq>,
     pub(crate) regions: Regions,
     pub(crate) events: Events,
-    /// The receives of shared receive queues, by number.
-    pub(crate) srqs: HashMap<u32, Posts>,
+    /// Shared receive queues, by number.
+    pub(crate) srqs: HashMap<u32, Srq>,
     /// Calls seen.
     pub(crate) calls: u64,
-    pub(crate) failed_call: Option<FailedCall>,
-    /// The first failed completion of the queue pair that failed last.
+    pub(crate) failed_calls: Vec<FailedCall>,
+    /// The first failed completion that is no flush, or else the first flush, since the program
+    /// last began anew.
     pub(crate) failed_completion: Option<FailedCompletion>,
     /// An examination has found a queue pair that failed for a reason of its own.
     pub(crate) explained: bool,
     /// Queue pairs whose connection the program does not know to be established, by id of rdma_cm.
-    connecting: HashMap<u32, u32>,
+    pub(crate) connecting: HashMap<u32, u32>,
     /// A message was polled before: the queue pair, and the call of the poll.
     pub(crate) early: Option<(u32, CodeAddress)>,
     /// The last WRITE.
     pub(crate) last_write: Option<Written>,
+    /// Regions that were deregistered with posted receives, by key.
+    pub(crate) orphaned: BTreeMap<u32, Orphaned>,
     edges: Edges,
     objects: Objects,
     /// Place of the last poll of a failed completion.
@@ -146,36 +131,14 @@ impl Ledger {
         self.cqs.iter().map(|(number, cq)| (*number, cq.completions + cq.empty_polls)).collect()
     }
 
-    /// The program has made a call. `why` is the reason if the call failed.
-    pub fn called(&mut self, name: &str, why: Option<String>, place: CodeAddress) {
-        self.calls += 1;
-        if let Some(why) = why {
-            self.failed_call = Some(FailedCall { name: name.into(), why, place, at: self.calls });
-        }
-    }
-
     /// A connection of rdma_cm begins.
     pub fn connecting(&mut self, id: u32, queue_pair: u32) {
         self.connecting.insert(id, queue_pair);
     }
 
-    /// The program has read an event of rdma_cm.
-    pub fn connection_event(&mut self, id: u32, event: u32, status: i32, place: CodeAddress) {
-        self.connecting.remove(&id);
-        let name = match event {
-            1 => "RDMA_CM_EVENT_ADDR_ERROR",
-            3 => "RDMA_CM_EVENT_ROUTE_ERROR",
-            6 => "RDMA_CM_EVENT_CONNECT_ERROR",
-            7 => "RDMA_CM_EVENT_UNREACHABLE",
-            8 => "RDMA_CM_EVENT_REJECTED",
-            _ => return self.called("rdma_get_cm_event", None, place),
-        };
-        let why = format!("the event is {name}, with status {status}");
-        self.called("the connection", Some(why), place);
-    }
-
     /// A queue pair was created.
     pub fn queue_pair(&mut self, of: QueuePair, place: CodeAddress) {
+        self.begins_anew();
         self.qps.insert(of.number, Qp { of, moved: place, ..Qp::default() });
     }
 
@@ -203,6 +166,12 @@ impl Ledger {
     /// A queue pair was reset. Its posted requests, and its completions in the CQs, no longer
     /// exist.
     pub fn queue_pair_reset(&mut self, number: u32) {
+        self.begins_anew();
+        self.discard(number);
+    }
+
+    /// Forgets the requests of a queue pair.
+    fn discard(&mut self, number: u32) {
         let Some(qp) = self.qps.get_mut(&number) else { return };
         let (of, sends, receives) = (qp.of, qp.sends.signaled(), qp.receives.len());
         let left = qp.sends.posted.len() + receives;
@@ -217,7 +186,7 @@ impl Ledger {
 
     /// A queue pair was destroyed.
     pub fn queue_pair_destroyed(&mut self, number: u32) {
-        self.queue_pair_reset(number);
+        self.discard(number);
         self.qps.remove(&number);
         self.events.forget(Source::QueuePair(number));
     }
@@ -295,7 +264,11 @@ impl Ledger {
         if done.receive && done.ok && self.connecting.values().any(|qp| *qp == done.queue_pair) {
             self.early.get_or_insert((done.queue_pair, place));
         }
-        let Some(qp) = self.qps.get_mut(&done.queue_pair) else { return Vec::new() };
+        let Some(qp) = self.qps.get_mut(&done.queue_pair) else {
+            // A queue pair of another kind that takes receives of a shared receive queue.
+            self.srqs.values_mut().find_map(|srq| take_receive(&mut srq.receives, done.wr_id));
+            return Vec::new();
+        };
         if !done.ok && !qp.told {
             let own = if done.receive {
                 qp.receives.iter().find(|r| r.wr_id == done.wr_id)
@@ -303,15 +276,26 @@ impl Ledger {
                 qp.sends.posted.iter().find(|r| r.wr_id == done.wr_id)
             };
             let posted = own.map_or(0, |request| request.place);
-            self.failed_completion = Some(FailedCompletion { done, polled: place, posted });
+            let stopped = qp.stopped;
+            let failed = FailedCompletion { done, polled: place, posted, stopped, overcome: false };
+            if !self.failed_completion.is_some_and(|earlier| earlier.leads(done)) {
+                self.failed_completion = Some(failed);
+            }
         }
         qp.told |= !done.ok;
         if !done.ok {
             self.failed = place;
         }
         let (freed, arrived) = if done.receive {
-            let own = qp.receives.iter().position(|r| r.wr_id == done.wr_id);
-            (Vec::new(), usize::from(own.and_then(|own| qp.receives.remove(own)).is_some()))
+            let own = take_receive(&mut qp.receives, done.wr_id);
+            let own_queue = own.is_some();
+            let own = own.or_else(|| {
+                self.srqs.values_mut().find_map(|srq| take_receive(&mut srq.receives, done.wr_id))
+            });
+            if let Some(request) = own.filter(|_| !done.ok && !done.flushed) {
+                self.orphan_used(&request);
+            }
+            (Vec::new(), usize::from(own_queue))
         } else {
             let freed = qp.sends.polled(done.wr_id, done.ok);
             let arrived = freed.iter().filter(|r| r.signaled).count();
@@ -435,37 +419,6 @@ impl Ledger {
         self.events.forget(Source::Srq(number));
     }
 
-    /// A region was registered.
-    pub fn registered(&mut self, region: Region) {
-        self.regions.add(region);
-    }
-
-    /// A region is about to be deregistered.
-    pub fn deregistering(&mut self, lkey: u32, place: CodeAddress) {
-        let Some(region) = self.regions.get(lkey) else { return };
-        // A queue pair in the error state no longer uses the region, even if the program has not
-        // polled.
-        let running = self.qps.iter().filter(|(_, qp)| !qp.told && !qp.stopped);
-        let users = running.filter_map(|(n, qp)| Some((*n, qp.sends.user_of(lkey)?)));
-        if let Some((number, request)) = users.min_by_key(|(n, _)| *n) {
-            let places =
-                [("deregistered", place), ("posted", request.place), ("registered", region.place)];
-            self.reporter.say(Code::RegionInUse, &places, || {
-                format!(
-                    "the region with key {lkey:#x} is deregistered while the request with wr_id \
-                     {:#x} on queue pair {number:#x} uses the region: the completion was not \
-                     polled, so the device may still need the region, and the request fails",
-                    request.wr_id
-                )
-            });
-        }
-    }
-
-    /// A region was deregistered.
-    pub fn deregistered(&mut self, lkey: u32) {
-        self.regions.remove(lkey);
-    }
-
     /// The process is about to fork, and the child gets copies of this memory range. Called once
     /// per mapping, in the order of addresses. Does not allocate.
     pub fn share(&self, shared: &mut Shared, start: u64, end: u64) {
@@ -516,8 +469,10 @@ impl Ledger {
         if status != 0 {
             self.given_up();
         }
-        let flushed = self.failed_completion.is_none_or(|failed| failed.done.flushed);
-        if status != 0 && filled > 0 && flushed && !self.explained {
+        // A queue pair that the program did not stop has failed for a reason of its own.
+        let expected = |failed: FailedCompletion| failed.done.flushed && failed.stopped;
+        let expected = self.failed_completion.is_none_or(expected);
+        if status != 0 && filled > 0 && expected && !self.explained {
             let last = self.failed;
             self.reporter.say(Code::UndefinedFields, &[("polled", last)], || {
                 format!(
@@ -528,6 +483,7 @@ impl Ledger {
                 )
             });
         }
+        self.orphans_left();
         for left in self.objects.passed_over() {
             self.reporter.say(Code::LeftAtExit, &[("made", left.place)], || {
                 format!(

@@ -12,8 +12,11 @@ mod code;
 mod edges;
 mod events;
 mod examine;
+mod failed;
+mod failures;
 mod ledger;
 mod objects;
+mod orphans;
 mod posts;
 mod queues;
 mod regions;
@@ -24,6 +27,8 @@ mod suppress;
 mod tests;
 #[cfg(test)]
 mod tests_examine;
+#[cfg(test)]
+mod tests_orphans;
 mod told;
 mod values;
 

@@ -19,6 +19,7 @@ impl Ledger {
     ) {
         requests.iter().for_each(|r| self.look_at(number, r));
         self.fences(number, requests, place);
+        self.goes_on(number, in_error);
         let Some(qp) = self.qps.get_mut(&number) else { return };
         qp.sent.add(requests);
         let taken = std::mem::take(&mut qp.taken);
@@ -196,6 +197,7 @@ impl Ledger {
     ) {
         requests.iter().for_each(|r| self.look_at(number, r));
         self.in_error(number, requests.len(), in_error, place);
+        self.goes_on(number, in_error);
         let Some(qp) = self.qps.get_mut(&number) else { return };
         qp.received.add(requests);
         qp.receives.extend(requests.iter().cloned());
@@ -226,7 +228,19 @@ impl Ledger {
     /// Receives are about to be posted to a shared receive queue.
     pub fn shared_receiving(&mut self, number: u32, requests: &[Request]) {
         requests.iter().for_each(|r| self.look_at(0, r));
-        self.srqs.entry(number).or_default().add(requests);
+        self.shared_goes_on(number);
+        let srq = self.srqs.entry(number).or_default();
+        srq.received.add(requests);
+        srq.receives.extend(requests.iter().cloned());
+    }
+
+    /// The post announced by [`Self::shared_receiving`] has refused these receives.
+    pub fn shared_refused(&mut self, number: u32, refused: &[Request]) {
+        let Some(srq) = self.srqs.get_mut(&number) else { return };
+        for request in refused {
+            let own = srq.receives.iter().rposition(|r| r == request);
+            own.map(|own| srq.receives.remove(own));
+        }
     }
 
     /// A WRITE is about to be posted.

@@ -25,6 +25,13 @@ pub struct Request {
     pub place: CodeAddress,
 }
 
+impl Request {
+    /// Does the request name memory by this key?
+    pub(crate) fn uses(&self, lkey: u32) -> bool {
+        self.pieces.iter().any(|p| p.lkey == lkey && p.length > 0)
+    }
+}
+
 /// A queue pair and its posted requests.
 #[derive(Debug, Default)]
 pub(crate) struct Qp {
@@ -55,6 +62,21 @@ pub(crate) struct Qp {
     pub(crate) discarded: Option<(usize, CodeAddress)>,
     /// The call that made the queue pair, or that last changed its state.
     pub(crate) moved: CodeAddress,
+}
+
+/// A shared receive queue.
+#[derive(Debug, Default)]
+pub(crate) struct Srq {
+    /// Receives posted so far.
+    pub(crate) received: Posts,
+    /// Posted receives without a known completion.
+    pub(crate) receives: VecDeque<Request>,
+}
+
+/// Removes the oldest receive with this `wr_id`.
+pub(crate) fn take_receive(receives: &mut VecDeque<Request>, wr_id: u64) -> Option<Request> {
+    let own = receives.iter().position(|r| r.wr_id == wr_id)?;
+    receives.remove(own)
 }
 
 /// Requests posted so far.
@@ -107,9 +129,6 @@ impl SendQueue {
     /// A request with this key, to be reported by a later completion.
     pub(crate) fn user_of(&self, lkey: u32) -> Option<&Request> {
         let told = self.posted.iter().rposition(|r| r.signaled)?;
-        self.posted
-            .iter()
-            .take(told + 1)
-            .find(|r| r.pieces.iter().any(|p| p.lkey == lkey && p.length > 0))
+        self.posted.iter().take(told + 1).find(|r| r.uses(lkey))
     }
 }

@@ -26,6 +26,13 @@ impl Region {
     }
 }
 
+/// A region that was deregistered with posted receives.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Orphaned {
+    pub(crate) registered: CodeAddress,
+    pub(crate) deregistered: CodeAddress,
+}
+
 /// The registered regions shared with the child of a fork. Has a fixed size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shared {

@@ -14,12 +14,17 @@ pub struct Report {
     pub text: String,
     /// Events and their places in the program. The first place is the call with the mistake.
     pub places: Vec<(&'static str, CodeAddress)>,
+    /// The program has not failed: the report says what the program does or waits for.
+    pub state: bool,
 }
 
 /// Reports not returned yet, and a record of all earlier reports.
 #[derive(Debug, Default)]
 pub(crate) struct Reporter {
-    told: HashSet<(Code, CodeAddress)>,
+    /// With the report's `state`.
+    told: HashSet<(Code, CodeAddress, bool)>,
+    /// The reports are about a program that has not failed.
+    pub(crate) state: bool,
     waiting: Vec<Report>,
 }
 
@@ -32,15 +37,16 @@ impl Reporter {
         text: impl FnOnce() -> String,
     ) {
         let first = places.first().map_or(0, |(_, place)| *place);
-        if self.told.insert((code, first)) {
+        let state = self.state;
+        if !self.told.contains(&(code, first, false)) && self.told.insert((code, first, state)) {
             let places = places.iter().copied().filter(|(_, place)| *place != 0).collect();
-            self.waiting.push(Report { code, text: text(), places });
+            self.waiting.push(Report { code, text: text(), places, state });
         }
     }
 
     /// Causes and states may be reported again: the process is examined another time.
     pub(crate) fn examine_again(&mut self) {
-        self.told.retain(|(code, _)| !matches!(code.weight(), Weight::Cause | Weight::State));
+        self.told.retain(|(code, ..)| !matches!(code.weight(), Weight::Cause | Weight::State));
     }
 
     /// Has a report that is waiting a cause or a mistake?

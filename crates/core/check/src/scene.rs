@@ -12,6 +12,19 @@ pub enum Occasion {
     Signal(i32),
 }
 
+impl Occasion {
+    /// The program has not failed: the program waits, or a user or supervisor ends the program.
+    pub(crate) fn is_no_failure(self) -> bool {
+        /// SIGHUP, SIGINT, and SIGTERM.
+        const OF_USERS: [i32; 3] = [1, 2, 15];
+        match self {
+            Occasion::Stuck => true,
+            Occasion::Signal(signal) => OF_USERS.contains(&signal),
+            Occasion::Status(_) => false,
+        }
+    }
+}
+
 /// The state of a process, from the device and from the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scene {

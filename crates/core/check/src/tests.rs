@@ -2,8 +2,8 @@
 use crate::*;
 
 pub(crate) const QP: u32 = 0x40;
-const SEND: CodeAddress = 1;
-const POLL: CodeAddress = 2;
+pub(crate) const SEND: CodeAddress = 1;
+pub(crate) const POLL: CodeAddress = 2;
 
 pub(crate) fn ledger(max_send: usize, entries: usize) -> Ledger {
     let mut l = Ledger::default();
@@ -53,7 +53,7 @@ pub(crate) fn done(wr_id: u64) -> Completed {
     Completed { queue_pair: QP, wr_id, ok: true, receive: false, status: "success", flushed: false }
 }
 
-fn codes(l: &mut Ledger) -> Vec<Code> {
+pub(crate) fn codes(l: &mut Ledger) -> Vec<Code> {
     l.reports().iter().map(|r| r.code).collect()
 }
 
@@ -397,10 +397,13 @@ fn a_report_is_a_line_of_text() {
         ("posted".to_owned(), "a+0x1 in f, /src/a b.c:7".to_owned()),
         ("from".into(), "b".into()),
     ];
-    let told = Told { process: 12, code: Code::BufferChanged, text: "bytes: 1".into(), places };
+    let text = "bytes: 1".into();
+    let told = Told { process: 12, code: Code::BufferChanged, text, places, state: false };
     assert_eq!(told.to_string().parse(), Ok(told.clone()));
     let none = Told { places: vec![], ..told.clone() };
     assert_eq!(none.to_string().parse(), Ok(none.clone()));
+    let state = Told { state: true, ..told.clone() };
+    assert_eq!(state.to_string().parse(), Ok(state.clone()));
     let lines = Told { text: "a\nb\tc".into(), ..told.clone() };
     assert_eq!(lines.to_string().parse(), Ok(Told { text: "a b c".into(), ..told.clone() }));
     let line = told.to_string();

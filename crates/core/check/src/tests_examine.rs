@@ -165,6 +165,90 @@ fn failures_before_the_end() {
     assert!(l.reports().iter().all(|r| r.code != Code::UndefinedFields), "the failure says more");
 }
 
+/// CHK-15: a program that waits, or that a user ends, has not failed. A timer's signal is a
+/// failure.
+#[test]
+fn waiting_is_a_state() {
+    let states = |occasion| {
+        let mut l = ledger(8, 64);
+        l.called("ibv_reg_mr", Some("refused".into()), 60);
+        let reports = causes(&mut l, &Scene { occasion, ..stuck(silent(0), pair()) });
+        assert_eq!(reports[0].code, Code::CallFailed);
+        reports.iter().all(|report| report.state)
+    };
+    for occasion in [Occasion::Stuck, Occasion::Signal(15), Occasion::Signal(2)] {
+        assert!(states(occasion), "{occasion:?}");
+    }
+    for occasion in [Occasion::Status(1), Occasion::Signal(14), Occasion::Signal(6)] {
+        assert!(!states(occasion), "{occasion:?}");
+    }
+    // The same report comes again when the program has failed.
+    let mut l = ledger(8, 64);
+    l.armed(2, ARMED);
+    l.event_taken(Source::Completion(2), TAKEN);
+    for (occasion, state) in [(Occasion::Stuck, true), (Occasion::Signal(14), false)] {
+        let reports = causes(&mut l, &Scene { occasion, ..stuck(silent(3), pair()) });
+        assert_eq!((reports[0].code, reports[0].state), (Code::NeverArmedAgain, state));
+    }
+}
+
+/// CHK-15: an error path that destroys the objects leaves the failed call in the report.
+#[test]
+fn an_error_path_keeps_the_first_failures() {
+    let scene = Scene { occasion: Occasion::Status(1), ..stuck(silent(0), pair()) };
+    let places = |l: &mut Ledger| {
+        causes(l, &scene).iter().map(|report| report.places[0].1).collect::<Vec<_>>()
+    };
+    let down = ["ibv_destroy_qp", "ibv_dereg_mr", "ibv_destroy_cq", "ibv_dealloc_pd"];
+    let mut l = ledger(8, 64);
+    l.called("ibv_modify_qp", Some("is_global is 0".into()), 60);
+    (0..2).for_each(|_| down.iter().for_each(|name| l.called(name, None, 61)));
+    l.called("ibv_close_device", Some("busy".into()), 62);
+    assert_eq!(places(&mut l), [60, 62], "the first failure leads");
+    let mut l = ledger(8, 64);
+    l.called("ibv_reg_mr", Some("no paging on demand".into()), 60);
+    l.called("ibv_reg_mr", None, 61);
+    down.iter().for_each(|name| l.called(name, None, 62));
+    assert_eq!(places(&mut l), [], "the program found another way");
+}
+
+/// CHK-15: with several queue pairs the first failure leads, and not a flush that follows.
+#[test]
+fn a_flush_does_not_hide_the_first_failure() {
+    let other = QP + 1;
+    let of =
+        QueuePair { number: other, send_cq: Some(1), recv_cq: Some(2), ..QueuePair::default() };
+    let refused = Completed { ok: false, status: "remote access error", ..done(1) };
+    let flush = Completed { flushed: true, status: "flushed", ..refused };
+    let flush = Completed { queue_pair: other, receive: true, ..flush };
+    let scene = Scene { occasion: Occasion::Status(1), pairs: vec![], ..stuck(silent(0), pair()) };
+    for all in [[(1, refused), (2, flush)], [(2, flush), (1, refused)]] {
+        let mut l = ledger(8, 64);
+        l.queue_pair(of, 93);
+        post(&mut l, &[send(1, true)]);
+        l.receiving(other, &[receive(1)], false, 2);
+        all.iter().for_each(|(cq, done)| drop(l.polled(*cq, *done, 62)));
+        [QP, other].into_iter().for_each(|number| l.queue_pair_destroyed(number));
+        let (code, places) = first(&mut l, &scene);
+        assert_eq!((code, places), (Code::CompletionFailed, vec![62, 1]));
+        l.at_exit(1, 2);
+        assert_eq!(l.reports(), [], "the failure says more than undefined fields");
+    }
+    // A program that begins anew has overcome the failure.
+    let mut l = ledger(8, 64);
+    l.polled(1, refused, 62);
+    l.queue_pair(of, 93);
+    l.polled(2, flush, 63);
+    assert_eq!(first(&mut l, &scene).1, [63]);
+    l.at_exit(1, 2);
+    assert_eq!(l.reports(), [], "the queue pair failed, and the program did not stop it");
+    let mut l = ledger(8, 64);
+    l.queue_pair_stopped(QP);
+    l.polled(2, Completed { queue_pair: QP, ..flush }, 63);
+    l.at_exit(1, 1);
+    assert_eq!(l.reports()[0].code, Code::UndefinedFields, "the program stopped the queue pair");
+}
+
 /// CHK-15: unpolled completions, threads that spin, and queues that are polled.
 #[test]
 fn what_the_threads_do() {

@@ -14,13 +14,19 @@ pub struct Told {
     pub text: String,
     /// Events and their places in the program. The first place is the call with the mistake.
     pub places: Vec<(String, String)>,
+    /// The program has not failed: the report says what the program does or waits for.
+    pub state: bool,
 }
+
+/// Stands before the code of a report with `state`.
+const STATE: &str = "state ";
 
 /// One line, with fields separated by tabs.
 impl fmt::Display for Told {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plain = |text: &str| text.replace(char::is_control, " ");
-        write!(f, "{}\t{}\t{}", self.process, self.code, plain(&self.text))?;
+        let state = if self.state { STATE } else { "" };
+        write!(f, "{}\t{state}{}\t{}", self.process, self.code, plain(&self.text))?;
         self.places.iter().try_for_each(|(what, at)| write!(f, "\t{}\t{}", plain(what), plain(at)))
     }
 }
@@ -31,12 +37,14 @@ impl FromStr for Told {
         let mut words = line.split('\t');
         let mut next = || words.next().ok_or(());
         let process = next()?.parse().map_err(drop)?;
-        let code = Code::of(next()?).ok_or(())?;
+        let code = next()?;
+        let (state, code) = code.strip_prefix(STATE).map_or((false, code), |code| (true, code));
+        let code = Code::of(code).ok_or(())?;
         let text = next()?.to_owned();
         let mut places = Vec::new();
         while let Some(what) = words.next() {
             places.push((what.to_owned(), words.next().ok_or(())?.to_owned()));
         }
-        Ok(Told { process, code, text, places })
+        Ok(Told { process, code, text, places, state })
     }
 }

@@ -331,7 +331,7 @@ fn the_files_name_the_cause() {
     for (code, lines) in [(Code::NeverArmed, [7, 66]), (Code::Waits, [66, 7])] {
         let mut end = some_end();
         let places = vec![("sleeps".into(), "a+0x1 in main, w.c:7".into())];
-        let told = Told { process: 1, code, text: "why & where".into(), places };
+        let told = Told { process: 1, code, text: "why & where".into(), places, state: false };
         end.finding.as_mut().unwrap().attempt.reports = vec![told];
         let all = elements(&files::junit(&args, &end, Duration::ZERO));
         assert!(all[3].contains("&quot;?; why &amp; where\" type"), "{}", all[3]);

@@ -124,6 +124,9 @@ fn together(all: impl Iterator<Item = Told>) -> Vec<Found> {
             of.told.code == told.code && place(&of.told) == place(&told) && !same_text
         };
         match found.iter_mut().find(alike) {
+            Some(of) if of.told.state && !told.state => {
+                *of = Found { processes: vec![told.process], told };
+            }
             Some(of) if of.processes.contains(&told.process) => {}
             Some(of) => of.processes.push(told.process),
             None => found.push(Found { processes: vec![told.process], told }),
@@ -132,12 +135,13 @@ fn together(all: impl Iterator<Item = Told>) -> Vec<Found> {
     found
 }
 
-/// A test report with a test for each code. A test fails if there is a report with this code.
+/// A test report with a test for each code. A test fails if there is a report with this code about
+/// more than the state of a program that has not failed.
 fn as_junit(found: &[Found], took: Duration) -> String {
     let test = |code: &Code| {
         let own: Vec<_> = found.iter().filter(|of| of.told.code == *code).collect();
         let said: String = own.iter().map(|of| in_words(of)).collect();
-        let failure = own.first().map(|first| {
+        let failure = own.iter().find(|of| !of.told.state).map(|first| {
             let place = first.told.places.first().map(|(_, at)| format!("{}: ", line_of(at)));
             (place.unwrap_or_default() + &first.told.text, code.name().to_owned())
         });
@@ -160,7 +164,8 @@ fn as_sarif(found: &[Found], command: &[OsString]) -> Value {
     let one = |of: &Found| {
         let places = of.told.places.iter().map(|(what, at)| location(at, what)).collect();
         let properties = json!({ "processes": of.processes });
-        result(&rules, of.told.code.name(), "warning", &of.told.text, places, properties)
+        let level = if of.told.state { "note" } else { "warning" };
+        result(&rules, of.told.code.name(), level, &of.told.text, places, properties)
     };
     let results: Vec<_> = found.iter().map(one).collect();
     sarif(TOOL, &rules, &format!("adverb run --check -- {}", line(command)), &results)
@@ -173,7 +178,7 @@ mod tests {
 
     fn told(process: u32, code: Code, text: &str, at: &[&str]) -> Told {
         let places = at.iter().map(|at| ("posted".to_owned(), (*at).to_owned())).collect();
-        Told { process, code, text: text.into(), places }
+        Told { process, code, text: text.into(), places, state: false }
     }
 
     fn some() -> Vec<Found> {
@@ -227,6 +232,22 @@ mod tests {
             none[1].contains("failures=\"0\"")
                 && !none.iter().any(|tag| tag.starts_with("failure"))
         );
+    }
+
+    /// CHK-13: the state of a program that waits, or that a user ends, is no failure.
+    #[test]
+    fn a_state_is_no_failure() {
+        let waits = |state| Told { state, ..told(1, Code::Waits, "thread 1 waits", &["a+0x1"]) };
+        let failures = |all: &[Told]| {
+            let found = together(all.iter().cloned());
+            let text = as_junit(&found, Duration::ZERO);
+            assert!(text.contains("thread 1 waits"), "{text}");
+            let log = as_sarif(&found, &[]);
+            let level = log["runs"][0]["results"][0]["level"].as_str().unwrap().to_owned();
+            (elements(&text).iter().filter(|tag| tag.starts_with("failure")).count(), level)
+        };
+        assert_eq!(failures(&[waits(true)]), (0, "note".into()));
+        assert_eq!(failures(&[waits(true), waits(false)]), (1, "warning".into()));
     }
 
     /// CHK-13: a result in SARIF has a rule, and the lines of all places.

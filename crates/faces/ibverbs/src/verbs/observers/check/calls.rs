@@ -25,6 +25,8 @@ pub enum Kept {
     Send(Posting, Option<Cut>),
     Chain(Posting),
     Receive(Receiving),
+    /// The number of the shared receive queue, and the receives.
+    SharedReceive(u32, Vec<Request>),
 }
 
 /// Requests of a post to a send queue. Other posts wait until this post has ended.
@@ -92,7 +94,7 @@ impl Check {
                     let requests = receives(wr, place);
                     let number = hot(srq).map_or(0, |obj| obj.srq.number());
                     self.tell(|ledger| ledger.shared_receiving(number, &requests));
-                    Ok(Kept::Nothing)
+                    Ok(Kept::SharedReceive(number, requests))
                 }
                 _ => Ok(Kept::Nothing),
             }
@@ -124,6 +126,10 @@ impl Check {
             (_, Kept::Send(posting, cut)) => unsafe { self.sent(posting, cut, outcome) },
             (_, Kept::Chain(posting)) => self.posted(&posting, outcome.code(), 0),
             (_, Kept::Receive(receiving)) => self.received(&receiving, outcome),
+            (_, Kept::SharedReceive(number, requests)) if outcome.code() != 0 => {
+                let taken = requests.iter().position(|r| r.at == outcome.refused).unwrap_or(0);
+                self.tell(|ledger| ledger.shared_refused(number, &requests[taken..]));
+            }
             (What::CqEvent { handle, channel: Some(channel) }, _) => {
                 self.looked(
                     Reads::Completions,

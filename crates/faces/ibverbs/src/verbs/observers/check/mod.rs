@@ -81,7 +81,7 @@ pub struct Check {
     /// The process is examined after all threads have slept for this time, and at SIGQUIT.
     stuck_after: Option<Duration>,
     exit: Option<i32>,
-    /// Number of reports so far.
+    /// Number of reports so far, without those about a program that has not failed.
     told: AtomicU64,
     /// Number of failed completions with filled undefined fields.
     filled: AtomicU64,

@@ -98,7 +98,7 @@ impl Check {
         if self.suppressions.has(report.code, &words) {
             return;
         }
-        self.told.fetch_add(1, Ordering::Relaxed);
+        self.told.fetch_add(u64::from(!report.state), Ordering::Relaxed);
         log::warn!("check: {}: {words}", report.code);
         if self.reports.is_none() {
             return;
@@ -114,6 +114,7 @@ impl Check {
             code: report.code,
             text: report.text.clone(),
             places: report.places.iter().flat_map(with_callers).collect(),
+            state: report.state,
         };
         self.say(&told.to_string());
     }
