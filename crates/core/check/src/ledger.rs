@@ -1,6 +1,6 @@
 //! The ledger: the arguments and results of a program's calls, and the mistakes found in them.
 use crate::edges::{Descriptor, Edges, Left, Reads};
-use crate::events::Events;
+use crate::events::{CM_EVENTS, ConnectionEvents, Events};
 use crate::objects::Objects;
 use crate::queues::{Posts, Qp, Request};
 use crate::regions::{Region, Regions, Shared};
@@ -70,6 +70,7 @@ pub struct Ledger {
     pub(crate) cqs: HashMap<u32, Cq>,
     pub(crate) regions: Regions,
     pub(crate) events: Events,
+    pub(crate) connection_events: ConnectionEvents,
     /// The receives of shared receive queues, by number.
     pub(crate) srqs: HashMap<u32, Posts>,
     /// Calls seen.
@@ -162,12 +163,8 @@ impl Ledger {
     /// The program has read an event of rdma_cm.
     pub fn connection_event(&mut self, id: u32, event: u32, status: i32, place: CodeAddress) {
         self.connecting.remove(&id);
-        let name = match event {
-            1 => "RDMA_CM_EVENT_ADDR_ERROR",
-            3 => "RDMA_CM_EVENT_ROUTE_ERROR",
-            6 => "RDMA_CM_EVENT_CONNECT_ERROR",
-            7 => "RDMA_CM_EVENT_UNREACHABLE",
-            8 => "RDMA_CM_EVENT_REJECTED",
+        let name = match (event, CM_EVENTS.get(event as usize)) {
+            (1 | 3 | 6 | 7 | 8, Some(name)) => name,
             _ => return self.called("rdma_get_cm_event", None, place),
         };
         let why = format!("the event is {name}, with status {status}");
