@@ -4,11 +4,10 @@
 //! Built with optimisation, the call through the table lies in the program's function. Built
 //! without, the call lies in a copy of the inline function, and the program's call is one frame up.
 //! Such code keeps frame pointers, so the caller's frame is known.
+use super::notify::HEADERS;
 use adverb_sync::Mutex;
 use std::collections::BTreeMap;
 
-/// Headers whose inline functions call the libraries.
-pub const HEADERS: [&str; 3] = ["verbs.h", "rdma_verbs.h", "rdma_cma.h"];
 /// Most inline functions around a call.
 const DEPTH: usize = 3;
 /// The frame of an inline function lies within this many bytes of the library's frame.

@@ -1,11 +1,13 @@
 //! Arming: `ibv_req_notify_cq`, which the header calls through the context's table.
 use crate::abi::*;
 use crate::handles::hot;
-use crate::verbs::caller::HEADERS;
 use adverb_device::ArmSite;
 use adverb_device::engine::cq::arm::ArmKind;
 use core::ffi::{CStr, c_int};
 use std::path::Path;
+
+/// Headers whose inline functions call the libraries.
+pub const HEADERS: [&str; 3] = ["verbs.h", "rdma_verbs.h", "rdma_cma.h"];
 
 /// Slot `req_notify_cq`. Passes its return address on: that is the place in the program that arms,
 /// so the report of a lost wake-up can name it (EXT-4).
