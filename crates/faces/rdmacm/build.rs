@@ -51,8 +51,11 @@ const TAKEN: [(&str, &[&str]); 4] = [
             "adverb_ucma_open",
             "adverb_ucma_perform",
             "adverb_ucma_close",
+            "adverb_ucma_event_acknowledged",
             "adverb_ucma_event_at",
             "adverb_ucma_event_read",
+            "adverb_ucma_event_taken",
+            "adverb_ucma_events_awaited",
         ],
     ),
 ];

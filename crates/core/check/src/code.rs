@@ -65,6 +65,8 @@ codes! {
     RegisteredMemoryForked = "registered-memory-forked";
     /// Bytes that a READ or an atomic will write are used by a later request without a fence.
     ReadNotFenced = "read-not-fenced";
+    /// A thread takes an event, and the thread that polls is not woken.
+    PollerNotWoken = "poller-not-woken";
     /// Completions came before the arm, and the program sleeps.
     LostWakeUp = "lost-wake-up";
     /// A program sleeps for events of a completion queue that it does not arm again.
@@ -75,6 +77,8 @@ codes! {
     ArmedForSolicited = "armed-for-solicited";
     /// A message finds no receive, and the program posts none.
     NoReceive = "no-receive";
+    /// A message is longer than its receive and was dropped without a completion.
+    ReceiveTooShort = "receive-too-short";
     /// A queue pair was reset with posted requests, which never complete.
     RequestsDiscarded = "requests-discarded";
     /// The messages of a queue pair find no receive at the peer.
@@ -136,11 +140,13 @@ impl Code {
             | Code::OutsideRegion
             | Code::ReadNotFenced => Weight::Mistake,
             Code::SendQueueOverposted
+            | Code::PollerNotWoken
             | Code::LostWakeUp
             | Code::NeverArmedAgain
             | Code::NeverArmed
             | Code::ArmedForSolicited
             | Code::NoReceive
+            | Code::ReceiveTooShort
             | Code::RequestsDiscarded
             | Code::CallFailed
             | Code::QueuePairFailed => Weight::Cause,

@@ -81,3 +81,43 @@ impl Events {
         self.by_source.remove(&source);
     }
 }
+
+/// The kinds of events, by number.
+pub const CM_EVENTS: [&str; 19] = [
+    "RDMA_CM_EVENT_ADDR_RESOLVED",
+    "RDMA_CM_EVENT_ADDR_ERROR",
+    "RDMA_CM_EVENT_ROUTE_RESOLVED",
+    "RDMA_CM_EVENT_ROUTE_ERROR",
+    "RDMA_CM_EVENT_CONNECT_REQUEST",
+    "RDMA_CM_EVENT_CONNECT_RESPONSE",
+    "RDMA_CM_EVENT_CONNECT_ERROR",
+    "RDMA_CM_EVENT_UNREACHABLE",
+    "RDMA_CM_EVENT_REJECTED",
+    "RDMA_CM_EVENT_ESTABLISHED",
+    "RDMA_CM_EVENT_DISCONNECTED",
+    "RDMA_CM_EVENT_DEVICE_REMOVAL",
+    "RDMA_CM_EVENT_MULTICAST_JOIN",
+    "RDMA_CM_EVENT_MULTICAST_ERROR",
+    "RDMA_CM_EVENT_ADDR_CHANGE",
+    "RDMA_CM_EVENT_TIMEWAIT_EXIT",
+    "RDMA_CM_EVENT_ADDRINFO_RESOLVED",
+    "RDMA_CM_EVENT_ADDRINFO_ERROR",
+    "RDMA_CM_EVENT_USER",
+];
+
+/// An event that the program has taken and not acknowledged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpenEvent {
+    /// The program's address of the event.
+    pub(crate) event: usize,
+    /// The id or the membership that the event counts for.
+    pub(crate) owner: usize,
+    pub(crate) kind: u32,
+    pub(crate) place: CodeAddress,
+}
+
+/// The open events, the oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct ConnectionEvents {
+    pub(crate) open: Vec<OpenEvent>,
+}

@@ -10,7 +10,7 @@ use crate::{Code, CodeAddress, Ledger, Source};
 
 impl Scene {
     /// The program stands still, or a timer or a user has ended the program.
-    fn is_stuck(&self) -> bool {
+    pub(crate) fn is_stuck(&self) -> bool {
         const OF_TIMERS_AND_USERS: [i32; 5] = [1, 2, 3, 14, 15];
         match self.occasion {
             Occasion::Stuck => true,
@@ -26,7 +26,7 @@ impl Scene {
         signalled.or(self.threads.iter().find(placed)).or(self.threads.first())
     }
 
-    fn place(&self) -> CodeAddress {
+    pub(crate) fn place(&self) -> CodeAddress {
         self.main_thread().map_or(0, |thread| thread.place)
     }
 
@@ -97,7 +97,9 @@ impl Ledger {
             });
         }
         for queue in &scene.queues {
-            self.examine_queue(queue, scene);
+            if !self.poller_not_woken(queue, scene) {
+                self.examine_queue(queue, scene);
+            }
         }
         // The queue pair with the failed request before the queue pair that refused the request.
         let requests = |pair: &&PairScene| {
@@ -107,6 +109,7 @@ impl Ledger {
         pairs.sort_by_key(requests);
         for pair in pairs {
             self.examine_pair(pair, scene);
+            self.too_short(pair, scene);
         }
         self.given_up();
         self.lost_requests();

@@ -1,6 +1,6 @@
 //! The ledger: the arguments and results of a program's calls, and the mistakes found in them.
 use crate::edges::{Descriptor, Edges, Left, Reads};
-use crate::events::Events;
+use crate::events::{ConnectionEvents, Events};
 use crate::failed::{FailedCall, FailedCompletion};
 use crate::objects::Objects;
 use crate::queues::{Qp, Request, Srq, take_receive};
@@ -52,6 +52,7 @@ pub struct Ledger {
     pub(crate) cqs: HashMap<u32, Cq>,
     pub(crate) regions: Regions,
     pub(crate) events: Events,
+    pub(crate) connection_events: ConnectionEvents,
     /// Shared receive queues, by number.
     pub(crate) srqs: HashMap<u32, Srq>,
     /// Calls seen.

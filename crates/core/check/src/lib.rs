@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod code;
+mod connections;
 mod edges;
 mod events;
 mod examine;
@@ -22,6 +23,7 @@ mod queues;
 mod regions;
 mod report;
 mod scene;
+mod silent;
 mod suppress;
 #[cfg(test)]
 mod tests;
@@ -34,7 +36,7 @@ mod values;
 
 pub use code::{Code, Weight};
 pub use edges::{Descriptor, Left, Reads};
-pub use events::Source;
+pub use events::{CM_EVENTS, Source};
 pub use ledger::Ledger;
 pub use objects::{Kind, Made};
 pub use queues::Request;

@@ -77,6 +77,8 @@ pub struct QueueScene {
     pub waiter: String,
     /// A lost wake-up in the words of the log; empty for none.
     pub lost: String,
+    /// The thread that polled last, if another thread has taken an event since; 0 otherwise.
+    pub poller: i32,
 }
 
 /// A queue pair.
@@ -108,6 +110,8 @@ pub struct PairScene {
     pub rnr_naks: u64,
     /// How often this queue pair had no receive for a message of the peer.
     pub refused: u64,
+    /// A message that was dropped because its receive is too short, in words; empty for none.
+    pub unfit: String,
     /// The queue pair sends again after a timeout.
     pub retrying: bool,
 }

@@ -421,3 +421,24 @@ fn a_report_is_a_line_of_text() {
         Code::ALL.iter().all(|code| code.meaning().len() > 20 && !code.meaning().ends_with('.'))
     );
 }
+
+/// CHK-4: an event of rdma_cm that is not acknowledged is named with the call that took the event,
+/// and an acknowledged event, or an event of another id, is not.
+#[test]
+fn events_of_a_connection_are_acknowledged() {
+    let mut l = ledger(8, 16);
+    let (id, other) = (0x1000, 0x2000);
+    l.connection_event_taken(id, 0xa0, 9, 30);
+    l.connection_event_taken(id, 0xb0, 10, 31);
+    l.connection_event_taken(other, 0xc0, 10, 32);
+    l.connection_event_acknowledged(0xa0);
+    assert_eq!([id, other].map(|id| l.unacknowledged_of_connection(id)), [1, 1]);
+    l.connection_not_acknowledged(id, "rdma_destroy_id", 33);
+    let report = l.reports().remove(0);
+    assert_eq!(report.code, Code::EventNotAcknowledged);
+    assert_eq!(report.places, [("event taken", 31), ("waits", 33)]);
+    assert!(report.text.contains("RDMA_CM_EVENT_DISCONNECTED"), "{}", report.text);
+    l.connection_event_acknowledged(0xb0);
+    l.connection_not_acknowledged(id, "rdma_destroy_id", 34);
+    assert_eq!(l.reports(), []);
+}

@@ -338,3 +338,55 @@ fn events_of_a_connection() {
     l.connection_event(5, 8, 28, 71);
     assert_eq!(first(&mut l, &scene), (Code::CallFailed, vec![71]));
 }
+
+/// CHK-15: another thread took the event, and the thread that polls sleeps for a thread. The arm is
+/// accused only if the thread that polls does not wait for another thread.
+#[test]
+fn an_event_that_did_not_reach_the_poller() {
+    let queue = QueueScene {
+        armed: Armed::Next,
+        poller: 8,
+        lost: "CQ 2 holds 3 completions".into(),
+        ..silent(3)
+    };
+    let poller = |call: &str, limit_ms| ThreadScene {
+        id: 8,
+        call: call.into(),
+        limit_ms,
+        place: 15,
+        ..ThreadScene::default()
+    };
+    let scene = |poller| {
+        let mut scene = stuck(queue.clone(), pair());
+        scene.threads.push(poller);
+        scene
+    };
+    let ledger = || {
+        let mut l = ledger(8, 64);
+        l.found_no_completion(2, POLLED);
+        l.event_taken(Source::Completion(2), TAKEN);
+        l.armed(2, ARMED);
+        l
+    };
+    let (code, places) = first(&mut ledger(), &scene(poller("futex", None)));
+    assert_eq!((code, places), (Code::PollerNotWoken, vec![15, TAKEN, POLLED]));
+    for other in [poller("read(5)", None), poller("futex", Some(5)), poller("", None)] {
+        assert_eq!(first(&mut ledger(), &scene(other)).0, Code::LostWakeUp);
+    }
+    let same = QueueScene { poller: 0, ..queue.clone() };
+    assert_eq!(first(&mut ledger(), &stuck(same, pair())).0, Code::LostWakeUp);
+}
+
+/// CHK-15: a dropped message is the cause at its receiver, with the post of the receives.
+#[test]
+fn a_message_that_is_longer_than_its_receive() {
+    let mut l = ledger(8, 64);
+    l.receiving(QP, &[receive(1)], false, 40);
+    let dropped = PairScene { receives: 1, unfit: "a datagram was dropped".into(), ..pair() };
+    let scene = stuck(QueueScene::default(), dropped);
+    let report = causes(&mut l, &scene).remove(0);
+    assert_eq!(report.code, Code::ReceiveTooShort);
+    assert!(report.text.contains("a datagram was dropped"), "{}", report.text);
+    let fits = stuck(QueueScene::default(), PairScene { receives: 1, ..pair() });
+    assert_eq!(first(&mut l, &fits).0, Code::Waits);
+}

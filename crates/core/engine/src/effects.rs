@@ -2,8 +2,12 @@
 use crate::cause::Cause;
 use crate::completion::{Completion, WcOpcode};
 use crate::keys::KeyOp;
+use crate::types::QpType;
 use crate::wr::{Remote, Sge};
+use adverb_wire::GRH_LEN;
 use adverb_wire::tag_matching::{self, RENDEZVOUS_LEN, Rvh, Tmh};
+use alloc::format;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -76,6 +80,18 @@ pub struct Effects {
     pub counted: Vec<Counted>,
     /// Requests of rendezvous with a matched tag, for the host to perform, in order.
     pub rendezvous: Vec<Rendezvous>,
+    /// A message that was dropped because its receive is too short (UC, UD, raw packets). No
+    /// completion tells the program.
+    pub unfit: Option<Unfit>,
+}
+
+/// A dropped message and its receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unfit {
+    /// Bytes of the message, at least. On UD the 40 bytes of the GRH do not count.
+    pub message: u64,
+    /// Bytes of the receive's buffers.
+    pub buffers: u64,
 }
 
 /// The task of a tag-matching SRQ for a peer that asked for a rendezvous: read the peer's data,
@@ -110,6 +126,28 @@ impl Rendezvous {
     }
 }
 
+impl Unfit {
+    /// A sentence for a queue pair of this type.
+    #[must_use]
+    pub fn words(self, qp_type: QpType) -> String {
+        let Unfit { message, buffers } = self;
+        match qp_type {
+            QpType::Ud => format!(
+                "a datagram of {message} bytes was dropped, and no completion tells of the drop: \
+                 40 bytes of GRH come before the data, so the datagram needs a receive of {} \
+                 bytes, and the posted receive has {buffers}; make each receive 40 bytes longer \
+                 than the longest datagram",
+                message + GRH_LEN as u64
+            ),
+            _ => format!(
+                "a message of at least {message} bytes was dropped, and no completion tells of the \
+                 drop: the posted receive has {buffers} bytes; make each receive as long as the \
+                 longest message"
+            ),
+        }
+    }
+}
+
 impl Effects {
     /// Notes the end of a send request.
     #[cold]
@@ -135,5 +173,6 @@ impl Effects {
             && self.key_op.is_none()
             && self.counted.is_empty()
             && self.rendezvous.is_empty()
+            && self.unfit.is_none()
     }
 }

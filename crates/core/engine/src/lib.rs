@@ -59,7 +59,7 @@ pub use cause::Cause;
 pub use clock::Clock;
 pub use completion::{Completion, WcFlags, WcOpcode, WcStatus};
 pub use cq::Cq;
-pub use effects::{Counted, CountedOp, CqRef, Effects, QpEvent, Rendezvous};
+pub use effects::{Counted, CountedOp, CqRef, Effects, QpEvent, Rendezvous, Unfit};
 pub use keys::{FastReg, KeyOp, KeyTable};
 pub use memory::{AtomicOp, Memory, MemoryFault, Range};
 pub use packet::{Output, Packet, Transmit};

@@ -1,7 +1,7 @@
 //! The interface for requests: functions of `libibverbs.so.1` in place of `open`, commands and
 //! `close` of `/dev/infiniband/rdma_cm`.
 
-use core::ffi::c_int;
+use core::ffi::{CStr, c_char, c_int};
 
 use crate::error::{Errno, ErrnoResult};
 use adverb_abi::rdma_user_cm::{Answer, Reply, Request, rdma_ucm_query};
@@ -19,6 +19,9 @@ macro_rules! declare {
             fn adverb_ucma_close(fd: c_int) -> c_int;
             fn adverb_ucma_event_at(place: usize) -> c_int;
             fn adverb_ucma_event_read();
+            fn adverb_ucma_event_taken(owner: usize, event: usize, kind: u32);
+            fn adverb_ucma_event_acknowledged(event: usize);
+            fn adverb_ucma_events_awaited(owner: usize, call: *const c_char);
         }
     };
 }
@@ -38,6 +41,25 @@ pub fn at_place<R>(place: usize, read: impl FnOnce() -> R) -> R {
         unsafe { adverb_ucma_event_read() };
     }
     event
+}
+
+/// The program gets an event, which counts for `owner`: an id or a membership. A check
+/// (`adverb run --check`) then knows which events are not acknowledged.
+pub fn event_taken(owner: usize, event: usize, kind: u32) {
+    // SAFETY: the arguments are numbers.
+    unsafe { adverb_ucma_event_taken(owner, event, kind) }
+}
+
+/// The program has acknowledged an event.
+pub fn event_acknowledged(event: usize) {
+    // SAFETY: the argument is a number.
+    unsafe { adverb_ucma_event_acknowledged(event) }
+}
+
+/// A call waits for the acknowledgement of the events of `owner`.
+pub fn events_awaited(owner: usize, call: &CStr) {
+    // SAFETY: the string lives until the return.
+    unsafe { adverb_ucma_events_awaited(owner, call.as_ptr()) }
 }
 
 /// Opens a channel and returns its descriptor.

@@ -65,7 +65,10 @@ pub fn next(fd: c_int) -> ErrnoResult<*mut rdma_cm_event> {
             id.note_acknowledged(kind, unsafe { group.as_ref() });
             continue;
         }
-        return Ok(event.boxed());
+        let owner = if group.is_null() { counts_for.addr() } else { group.addr() };
+        let event = event.boxed();
+        command::event_taken(owner, event.addr(), kind);
+        return Ok(event);
     }
 }
 

@@ -6,6 +6,7 @@ use core::ffi::c_int;
 use core::ptr::null_mut;
 
 use crate::abi::cma::*;
+use crate::command;
 use crate::error::{ErrnoResult, zero_or_minus_one};
 use crate::id::{Group, Id, retire};
 use crate::live::Live;
@@ -92,7 +93,7 @@ pub unsafe fn destroy(public: *mut rdma_cm_id) -> ErrnoResult {
     // SAFETY: the caller's word.
     let (id, reported) = unsafe { retire(public) }?;
     drop_of(id);
-    id.wait_acknowledged(reported, None, "rdma_destroy_id");
+    id.wait_acknowledged(reported, None, c"rdma_destroy_id");
     // SAFETY: the connection manager no longer knows the id, and no event refers to it.
     unsafe { Id::free(public.cast()) };
     Ok(())
@@ -106,6 +107,8 @@ pub unsafe fn destroy(public: *mut rdma_cm_id) -> ErrnoResult {
 pub unsafe extern "C-unwind" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
     let at = event.cast::<Event>();
     zero_or_minus_one(EVENTS.claim(at).map(|()| {
+        // Before the memory serves another event.
+        command::event_acknowledged(event.addr());
         // SAFETY: `claim` succeeded, so the event is ours. Ids and memberships exist until their
         // events have been acknowledged.
         unsafe {

@@ -4,7 +4,7 @@
 //! protects the state shared by several threads.
 
 use core::cell::Cell;
-use core::ffi::{c_int, c_void};
+use core::ffi::{CStr, c_int, c_void};
 use core::ptr::null_mut;
 use std::time::Duration;
 
@@ -236,14 +236,35 @@ impl Id {
         self.acknowledged.notify_all();
     }
 
+    /// The addresses of the objects for which events are awaited: a membership, or the id and its
+    /// memberships.
+    fn owners(&self, group: Option<&Group>) -> Vec<usize> {
+        match group {
+            Some(group) => vec![core::ptr::from_ref(group).addr()],
+            None => self.with(|state| {
+                let groups = state.groups.iter().map(|group| group.addr());
+                core::iter::once(core::ptr::from_ref(self).addr()).chain(groups).collect()
+            }),
+        }
+    }
+
     /// Waits until `reported` events of the id or of a membership have been acknowledged. Logs the
     /// missing events if this takes long.
-    pub fn wait_acknowledged(&self, reported: u32, group: Option<&Group>, call: &str) {
+    pub fn wait_acknowledged(&self, reported: u32, group: Option<&Group>, call: &CStr) {
+        let missing = |state: &State| {
+            let completed = group.map_or(state.completed, |g| g.completed.get());
+            reported.wrapping_sub(completed).cast_signed()
+        };
+        if self.with(|state| missing(state)) <= 0 {
+            return;
+        }
+        for owner in self.owners(group) {
+            command::events_awaited(owner, call);
+        }
         let mut state = self.state.lock();
         let mut said = false;
         loop {
-            let completed = group.map_or(state.completed, |g| g.completed.get());
-            let missing = reported.wrapping_sub(completed) as i32;
+            let missing = missing(&state);
             if missing <= 0 {
                 return;
             }
@@ -252,8 +273,9 @@ impl Id {
                 said = true;
                 let kinds: Vec<_> = state.open.iter().map(|k| name_of(*k)).collect();
                 eprintln!(
-                    "adverb: warn: {call} waits for the acknowledgement of {missing} event(s) \
+                    "adverb: warn: {} waits for the acknowledgement of {missing} event(s) \
                      returned by rdma_get_cm_event: {}; call rdma_ack_cm_event for each",
+                    call.to_string_lossy(),
                     kinds.join(", ")
                 );
             }

@@ -82,7 +82,7 @@ unsafe fn leave(id: &Id, from: *const sockaddr) -> ErrnoResult {
     let body = rdma_ucm_destroy_id { response: 0, id: group.handle.get(), reserved: 0 };
     let left = command::ask::<rdma_ucm_destroy_id_resp>(id.fd(), Request::LeaveMcast(body));
     if let Ok(answer) = &left {
-        id.wait_acknowledged(answer.events_reported, Some(group), "rdma_leave_multicast");
+        id.wait_acknowledged(answer.events_reported, Some(group), c"rdma_leave_multicast");
     }
     // SAFETY: no event of the membership is left.
     unsafe { Group::free(pointer) };

@@ -35,7 +35,7 @@ pub fn migrate(id: &Id, to: *mut rdma_event_channel) -> ErrnoResult {
     }
     id.with(|s| s.sync = sync);
     id.public.channel.set(to);
-    id.wait_acknowledged(moved.events_reported, None, "rdma_migrate_id");
+    id.wait_acknowledged(moved.events_reported, None, c"rdma_migrate_id");
     Ok(())
 }
 

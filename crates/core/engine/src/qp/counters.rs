@@ -44,9 +44,11 @@ reasons! {
     GhostResponse: "qp_drop_ghost_response",
     /// A response without news, about a loss under repair or a failed request.
     Stale: "qp_drop_stale_response",
-    /// The packet is longer than the path MTU or the receive, or a FIRST or MIDDLE packet has not
-    /// exactly the length of the MTU.
+    /// The packet is longer than the path MTU, or a FIRST or MIDDLE packet has not exactly the
+    /// length of the MTU.
     Length: "qp_drop_length",
+    /// The message is longer than the posted receive (UC, UD, raw packets).
+    RecvTooShort: "qp_drop_recv_too_short",
     /// Key, bounds or rights forbid it (UC).
     Access: "qp_drop_access",
     /// No receive was posted (UC, UD).

@@ -109,6 +109,6 @@ at_nodes! { ["ADVERB_1.0"] "@@" {
 } }
 
 at_nodes! { ["ADVERB_PRIVATE"] "@@" {
-    verbs::ucma: adverb_ucma_close adverb_ucma_event_at adverb_ucma_event_read adverb_ucma_open adverb_ucma_perform
-        adverb_ucma_write;
+    verbs::ucma: adverb_ucma_close adverb_ucma_event_acknowledged adverb_ucma_event_at adverb_ucma_event_read
+        adverb_ucma_event_taken adverb_ucma_events_awaited adverb_ucma_open adverb_ucma_perform adverb_ucma_write;
 } }

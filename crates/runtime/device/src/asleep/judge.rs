@@ -80,7 +80,7 @@ pub struct Scene {
 }
 
 /// Why a wake-up counts as lost.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
     /// The thread that waits for the channel.
     pub waiter: Option<Thread>,
@@ -90,6 +90,8 @@ pub struct Evidence {
     pub idle: bool,
     /// The evidence is this time without a poll.
     pub silent: Option<Duration>,
+    /// Another thread has taken the event, and this thread, which polls, rests.
+    pub poller: Option<Thread>,
 }
 
 impl fmt::Display for Evidence {
@@ -112,14 +114,36 @@ impl fmt::Display for Evidence {
     }
 }
 
+impl QueueThreads {
+    /// The thread that polled last, if another thread has taken an event since. The event was
+    /// handed on, so the order of arm and poll is not the reason if no poll follows.
+    #[must_use]
+    pub fn gets_event_from_other(&self) -> Option<i32> {
+        self.poller.filter(|_| self.taker.is_some() && self.taker != self.poller)
+    }
+}
+
 impl Scene {
+    /// The thread that polls, if another thread has taken the event for this thread, and the
+    /// thread waits for a thread of this process.
+    fn resting_poller(&self) -> Option<&Thread> {
+        let poller = self.queue_threads.gets_event_from_other()?;
+        self.threads.iter().find(|t| t.id == poller && t.doing == Doing::Rests(true))
+    }
+
     /// Decides whether a wake-up is lost. The table is in docs/design/notification.md.
     #[must_use]
     pub fn judge(&self) -> Option<Evidence> {
         let after = |time: Duration| (self.silent >= time).then_some(time);
         let since = |time: Duration, waiter: Option<&Thread>| {
             let silent = Some(after(time)?);
-            Some(Evidence { waiter: waiter.cloned(), task: self.task, idle: false, silent })
+            Some(Evidence {
+                waiter: waiter.cloned(),
+                task: self.task,
+                silent,
+                poller: self.resting_poller().cloned(),
+                ..Evidence::default()
+            })
         };
         let QueueThreads { poller, armer, taker, same } = self.queue_threads;
         if poller.is_some() && self.never_armed && self.sibling {
@@ -137,7 +161,7 @@ impl Scene {
             let pause = queue_threads.iter().all(|t| t.doing == Doing::Waits { pause: true });
             after(if pause { PAUSE } else { PATIENCE })?;
             let waiter = Some((*waiter).clone());
-            return Some(Evidence { waiter, task: false, idle: false, silent: None });
+            return Some(Evidence { waiter, ..Evidence::default() });
         }
         let does = |doing: Doing| queue_threads.iter().any(|t| t.doing == doing);
         let waiter = self.threads.iter().find(|t| is_waiter(t));
@@ -163,7 +187,8 @@ impl Scene {
             // The threads wait for each other and for the channel.
             after(if queue_threads.is_empty() { PATIENCE } else { IDLE })?;
             let idle = self.threads.len() > 1;
-            return Some(Evidence { waiter: waiter.cloned(), task: false, idle, silent: None });
+            let poller = self.resting_poller().cloned();
+            return Some(Evidence { waiter: waiter.cloned(), idle, poller, ..Evidence::default() });
         }
         if queue_threads.is_empty() && self.alone {
             return since(PAUSE, waiter);

@@ -190,12 +190,18 @@ fn ext_4_work_given_to_another_thread() {
         scene
     };
     assert_eq!(after(&handed(&[WORKS, WAITS])), None, "the worker works");
+    let poller = |scene: &Scene| reported(scene).unwrap().1.poller.map(|thread| thread.id);
     let idle = handed(&[IN_FUTEX, WAITS, IN_FUTEX]);
+    assert_eq!(poller(&idle), Some(1), "the worker was not woken");
+    let mut by_itself = idle.clone();
+    by_itself.queue_threads.taker = None;
+    assert_eq!(poller(&by_itself), None, "no event has come since the last poll");
     assert_eq!(after(&idle), Some(IDLE), "no thread is left that could wake the worker");
     let text = reported(&idle).unwrap().1.to_string();
     assert_eq!(text, r#"thread 2 "t2" waits in epoll_wait(5), and every other thread is idle"#);
     let busy = handed(&[IN_FUTEX, WAITS, WORKS]);
     assert_eq!(after(&busy), Some(LONG), "the third thread could be what the worker waits for");
+    assert_eq!(poller(&busy), Some(1));
     let text = reported(&busy).unwrap().1.to_string();
     assert_eq!(text, r#"thread 2 "t2" waits in epoll_wait(5), and no thread has polled for 10 s"#);
     // The polling thread took the event itself, so the thread comes back.

@@ -95,6 +95,12 @@ impl Node {
                 let _ = self.keys.write().apply(&op);
             }
             inner.rendezvous.extend(effects.rendezvous.drain(..));
+            if let Some(unfit) = effects.unfit.take()
+                && inner.unfit.is_none()
+            {
+                inner.unfit = Some(unfit);
+                log::warn!("queue pair {:#08x}: {}", qp.number(), unfit.words(qp.qp_type()));
+            }
             if let Some(attached) = &inner.attached {
                 // Counted before the completion can be polled.
                 attached.add(&effects.counted);

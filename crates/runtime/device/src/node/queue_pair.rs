@@ -11,7 +11,7 @@ use crate::ranks;
 use crate::snapshot::Queue;
 use adverb_engine::qp::NoRecv;
 use adverb_engine::{
-    Cause, Completion, CqRef, Gid, PdId, QpEvent, QpType, RecvWqe, Rendezvous, Time,
+    Cause, Completion, CqRef, Gid, PdId, QpEvent, QpType, RecvWqe, Rendezvous, Time, Unfit,
 };
 use adverb_local::RawFrame;
 use adverb_steering::Frame;
@@ -119,6 +119,8 @@ pub(crate) struct QpInner {
     pub(crate) attached: Option<Box<Attached>>,
     /// Data of peers that the tag matching SRQ has to read, and has not begun to read.
     pub(crate) rendezvous: VecDeque<Rendezvous>,
+    /// The first message that was dropped because its receive is too short.
+    pub(crate) unfit: Option<Unfit>,
 }
 
 impl<O> QueuePair<O> {
@@ -141,6 +143,7 @@ impl<O> QueuePair<O> {
             outage: None,
             attached: None,
             rendezvous: VecDeque::new(),
+            unfit: None,
         };
         QueuePair {
             number,

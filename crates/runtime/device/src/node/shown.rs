@@ -162,6 +162,7 @@ fn shown(qp: &AnyQp, inner: &QpInner, pair: Pair) -> Pair {
         seq_naks: counters.seq_naks,
         drops: counters.dropped_total(),
         refused: counters.rnr_naks_sent,
+        unfit: inner.unfit.map(|unfit| unfit.words(qp.qp_type())).unwrap_or_default(),
         error: engine.first_error().map(ToString::to_string).unwrap_or_default(),
         ..pair
     }

@@ -188,7 +188,7 @@ const SHARED: u8 = 4;
 
 impl Pair {
     /// Most bytes of the record.
-    pub(crate) const LONGEST: usize = 200 + TEXT;
+    pub(crate) const LONGEST: usize = 200 + 2 * TEXT;
 
     fn emit(&self, out: &mut Writer) {
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
@@ -219,6 +219,7 @@ impl Pair {
         out.u64(self.drops);
         out.u64(self.refused);
         out.text(&self.error);
+        out.text(&self.unfit);
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Pair, Bad> {
@@ -257,6 +258,8 @@ impl Pair {
             drops: from.u64()?,
             refused: from.u64()?,
             error: from.text()?,
+            // A page of an earlier build ends here.
+            unfit: from.text().unwrap_or_default(),
         })
     }
 }
@@ -283,6 +286,7 @@ impl Queue {
         out.u64(self.silent_ms);
         out.text(&self.waiter);
         out.text(&self.stuck);
+        out.u32(self.poller);
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Queue, Bad> {
@@ -299,6 +303,8 @@ impl Queue {
         let (channel, broken) = (flags & CHANNEL != 0, flags & BROKEN != 0);
         let (arms, silent_ms) = (from.u64()?, from.u64()?);
         let (waiter, stuck) = (from.text()?, from.text()?);
+        // A page of an earlier build ends here.
+        let poller = from.u32().unwrap_or_default();
         Ok(Queue {
             number,
             capacity,
@@ -312,6 +318,7 @@ impl Queue {
             silent_ms,
             waiter,
             stuck,
+            poller,
         })
     }
 }

@@ -124,6 +124,9 @@ pub struct Pair {
     pub refused: u64,
     /// Why the queue pair is in the state ERR or SQE; empty if the program moved it there.
     pub error: String,
+    /// A message that was dropped because its receive is too short, in the words of the log; empty
+    /// for none.
+    pub unfit: String,
 }
 
 impl Pair {
@@ -184,4 +187,7 @@ pub struct Queue {
     pub waiter: String,
     /// A lost wake-up, in the words of the log; empty for none.
     pub stuck: String,
+    /// The thread that polled last (`gettid`), if another thread has taken an event since; 0
+    /// otherwise.
+    pub poller: u32,
 }

@@ -31,6 +31,7 @@ fn pair(number: u32) -> Pair {
         drops: 27,
         refused: 28,
         error: "remote access error".into(),
+        unfit: "a datagram was dropped".into(),
     }
 }
 
@@ -48,6 +49,7 @@ fn queue(number: u32, arm: Arm) -> Queue {
         silent_ms: 36,
         waiter: "thread 37 \"r\" in read(3)".into(),
         stuck: "CQ 1 holds 8 completions".into(),
+        poller: 37,
     }
 }
 

@@ -2,7 +2,7 @@
 use super::inbound::Active;
 use super::state::Responder;
 use crate::completion::{Completion, WcOpcode, WcStatus};
-use crate::effects::{CountedOp, CqRef};
+use crate::effects::{CountedOp, CqRef, Unfit};
 use crate::memory::Memory;
 use crate::qp::context::QpCtx;
 use crate::qp::verdict::Verdict;
@@ -38,7 +38,9 @@ impl Responder {
             return Verdict::Ok;
         };
         if active.room() < frame.len() as u64 {
-            counters.drop(DropReason::Length);
+            let (message, buffers) = (frame.len() as u64, active.capacity);
+            env.effects.unfit = Some(Unfit { message, buffers });
+            counters.drop(DropReason::RecvTooShort);
             return Verdict::Ok;
         }
         let placed = active

@@ -5,6 +5,7 @@ use super::reliable::{Class, check_length, check_sequence};
 use super::state::Responder;
 use crate::cause::Cause;
 use crate::completion::{WcOpcode, WcStatus};
+use crate::effects::Unfit;
 use crate::memory::Memory;
 use crate::packet::Packet;
 use crate::qp::context::QpCtx;
@@ -61,6 +62,14 @@ impl Responder {
                     | Refusal::Final { code: NakCode::RemoteAccess, .. }
                     | Refusal::Final { cause: Cause::QpAccessDenied { .. }, .. },
                 ) => Err(DropReason::Access),
+                Err(Refusal::Final {
+                    cause: Cause::RecvTooShort { message, buffers },
+                    status: WcStatus::LocLenErr,
+                    ..
+                }) => {
+                    env.effects.unfit = Some(Unfit { message, buffers });
+                    Err(DropReason::RecvTooShort)
+                }
                 Err(Refusal::Final { code: NakCode::InvalidRequest, .. }) => {
                     Err(DropReason::Length)
                 }
@@ -101,7 +110,7 @@ impl Responder {
                         self.complete(ctx, env.effects, packet, WcOpcode::Recv, len as u32);
                         return Verdict::Ok;
                     }
-                    Ok(false) => DropReason::Length,
+                    Ok(false) => DropReason::RecvTooShort,
                     Err(cause) => {
                         counters.drop(DropReason::Buffers);
                         let code = NakCode::RemoteOperational;
@@ -117,12 +126,14 @@ impl Responder {
     /// Writes the 40 bytes and the payload. `Ok(false)`: the buffers are too short for both.
     fn place_datagram<M: Memory + ?Sized, S: RecvSource + ?Sized>(
         &mut self,
-        env: &Env<'_, M, S>,
+        env: &mut Env<'_, M, S>,
         packet: &Packet<'_>,
         len: usize,
     ) -> Result<bool, Cause> {
         let Some(active) = &mut self.active else { return Ok(false) };
         if active.room() < len as u64 {
+            let message = packet.payload.len() as u64;
+            env.effects.unfit = Some(Unfit { message, buffers: active.capacity });
             return Ok(false);
         }
         active.check(env.keys, len)?;

@@ -133,7 +133,8 @@ fn raw_1_a_frame_fills_a_receive_or_is_dropped_whole() {
         assert_eq!([&arena[..30], &arena[1000..1070]].concat(), frame);
         assert_eq!(arena[1070], 0);
     }
-    let drops = [DropReason::NoReceive, DropReason::Length].map(|why| qp.counters().dropped(why));
+    let drops =
+        [DropReason::NoReceive, DropReason::RecvTooShort].map(|why| qp.counters().dropped(why));
     assert_eq!((drops, qp.counters().executed), ([1, 1], 1));
 }
 

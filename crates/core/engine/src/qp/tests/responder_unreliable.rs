@@ -3,7 +3,7 @@ use super::responder_world::*;
 use crate::qp::DropReason;
 use crate::types::{Gid, QpState, QpType};
 use crate::wr::Sge;
-use crate::{WcFlags, WcOpcode, WcStatus};
+use crate::{Unfit, WcFlags, WcOpcode, WcStatus};
 use adverb_wire::{Grh, Ipv4InGrh, Operation::*};
 
 fn uc() -> World {
@@ -59,7 +59,8 @@ fn uc_refusals_are_silent() {
     assert_eq!(w.qp.counters().dropped(DropReason::NoReceive), 1);
     let id = w.recv(0, &[4]);
     w.give(&w.packet(SendOnly, 1).data(&[1; 8]));
-    assert_eq!(w.qp.counters().dropped(DropReason::Length), 1);
+    assert_eq!(w.qp.counters().dropped(DropReason::RecvTooShort), 1);
+    assert_eq!(w.effects.unfit.take(), Some(Unfit { message: 8, buffers: 4 }));
     w.give(&w.packet(WriteOnly, 2).reth(w.rkey ^ 1, TARGET, 8).data(&[1; 8]));
     w.give(&w.packet(WriteFirst, 3).reth(w.rkey, TARGET + TARGET_LEN - 8, 300).data(&[1; MTU]));
     w.give(&w.packet(WriteLast, 4).data(&[1; 44]));
@@ -125,8 +126,10 @@ fn ud_drops_what_it_cannot_take() {
     assert_eq!(w.qp.counters().dropped(DropReason::QKey), 1);
     // One byte too long for the buffer, and longer than the port's MTU.
     w.give(&w.packet(SendOnly, 0).data(&[1; 9]));
+    assert_eq!(w.qp.counters().dropped(DropReason::RecvTooShort), 1);
+    assert_eq!(w.effects.unfit.take(), Some(Unfit { message: 9, buffers: 48 }));
     w.give(&w.packet(SendOnly, 0).data(&[1; 1025]));
-    assert_eq!(w.qp.counters().dropped(DropReason::Length), 2);
+    assert_eq!(w.qp.counters().dropped(DropReason::Length), 1);
     assert_eq!(w.memory.writes.get(), 0);
     // The receive is still there.
     w.give(&only);

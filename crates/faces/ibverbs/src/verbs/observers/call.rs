@@ -189,6 +189,13 @@ pub enum Event<'a> {
     Connecting { id: u32, queue_pair: u32 },
     /// The program has read an event of rdma_cm: the id, the number of the event, and its status.
     ConnectionEvent { id: u32, event: u32, status: i32 },
+    /// The program has taken an event of rdma_cm: the id or membership that the event counts for,
+    /// the address of the event, and its kind.
+    ConnectionEventTaken { owner: usize, event: usize, kind: u32 },
+    /// The program has acknowledged the event of rdma_cm at this address.
+    ConnectionEventAcknowledged(usize),
+    /// A call waits for the acknowledgement of the events of an id or a membership.
+    ConnectionEventsAwaited { owner: usize, call: &'a str },
     /// A request to rdma_cm failed: the name of the program's call, and the error.
     ConnectionFailed { name: &'static str, error: Errno },
     /// The process forks. No memory may be allocated or freed.

@@ -23,7 +23,7 @@ use adverb_device::cq::hunt;
 use adverb_os::Uncancelled;
 use adverb_ucma::{Caller, Channel};
 use callers::{Memory, Program, SystemLibrary, Typed};
-use core::ffi::{c_int, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Arc;
 
 /// Performs a request at a file.
@@ -145,6 +145,30 @@ pub extern "C" fn adverb_ucma_event_at(place: usize) -> c_int {
 pub extern "C" fn adverb_ucma_event_read() {
     let _uncancelled = Uncancelled::throughout();
     hunt::read_connection_event();
+}
+
+/// The program gets the event of kind `kind` at the address `event`. The event counts for `owner`,
+/// an id or a membership.
+pub extern "C" fn adverb_ucma_event_taken(owner: usize, event: usize, kind: u32) {
+    let _uncancelled = Uncancelled::throughout();
+    tell(Event::ConnectionEventTaken { owner, event, kind });
+}
+
+/// The program has acknowledged the event at this address.
+pub extern "C" fn adverb_ucma_event_acknowledged(event: usize) {
+    let _uncancelled = Uncancelled::throughout();
+    tell(Event::ConnectionEventAcknowledged(event));
+}
+
+/// The call with this name waits for the acknowledgement of the events of `owner`.
+///
+/// # Safety
+/// `call` is a string that lives until the return.
+pub unsafe extern "C" fn adverb_ucma_events_awaited(owner: usize, call: *const c_char) {
+    let _uncancelled = Uncancelled::throughout();
+    // SAFETY: the caller's promise.
+    let call = unsafe { CStr::from_ptr(call) }.to_str().unwrap_or_default();
+    tell(Event::ConnectionEventsAwaited { owner, call });
 }
 
 /// Closes the file and its descriptor: 0, or a negative errno value.

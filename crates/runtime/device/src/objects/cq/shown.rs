@@ -53,6 +53,7 @@ impl ShownQueue for Cq {
             broken: self.core.is_broken(),
             arms: look.arms,
             silent_ms: silent.as_millis() as u64,
+            poller: self.poller_without_event().map_or(0, i32::cast_unsigned),
             ..Queue::default()
         };
         // A program that has just polled is not asleep beside the completions.
@@ -60,7 +61,7 @@ impl ShownQueue for Cq {
             return queue;
         }
         if let Some((lost, evidence)) = self.lost(&look, silent) {
-            queue.stuck = format!("{lost}; {evidence}");
+            queue.stuck = lost.words(&evidence);
         }
         let waits = |doing: &Doing| matches!(doing, Doing::Waits { .. });
         let threads = self.scene(&look, silent).map(|scene| scene.threads).unwrap_or_default();

@@ -8,7 +8,7 @@
 //! program's threads then decides ([`Scene::judge`]). A lost wake-up is reported once an arm.
 use super::notify::Look;
 use super::{ArmSite, CompChannel, Cq, Sink};
-use crate::asleep::judge::{Evidence, PATIENCE, QueueThreads, Scene, next_look};
+use crate::asleep::judge::{Evidence, PATIENCE, QueueThreads, Scene, Thread, next_look};
 use crate::asleep::process;
 use crate::node::NEVER;
 use adverb_engine::Time;
@@ -140,11 +140,29 @@ impl fmt::Display for ArmSite {
     }
 }
 
-impl fmt::Display for LostWakeup {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl LostWakeup {
+    /// The report in words.
+    pub(super) fn words(&self, evidence: &Evidence) -> String {
+        let (held, Some(Thread { id, name, call, .. })) = (self.held(), &evidence.poller) else {
+            return format!("{self}; {evidence}");
+        };
+        format!(
+            "{held}, another thread has taken the event, and thread {id} {name:?}, which polls, \
+             sleeps in {call}: it was not woken (a condition variable keeps no signal; look at a \
+             flag under the mutex before pthread_cond_wait); {evidence}"
+        )
+    }
+
+    fn held(&self) -> String {
         let (number, n) = (self.cq.number, self.waiting);
         let s = if n == 1 { "" } else { "s" };
-        write!(f, "CQ {number} holds {n} completion{s} ")?;
+        format!("CQ {number} holds {n} completion{s}")
+    }
+}
+
+impl fmt::Display for LostWakeup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.held())?;
         match (self.armed, self.arms) {
             (_, 0) => write!(f, "and was never armed")?,
             (true, _) => write!(f, "that came before its last arm (armed at {})", self.site)?,
@@ -159,7 +177,7 @@ impl fmt::Display for LostWakeup {
         write!(
             f,
             ": no event will come for {}; arm, then poll until empty",
-            if n == 1 { "it" } else { "them" }
+            if self.waiting == 1 { "it" } else { "them" }
         )
     }
 }
@@ -272,7 +290,7 @@ impl Cq {
         let silent = self.silent(&look, now);
         if let Some((lost, evidence)) = self.lost(&look, silent) {
             self.watch.reported.store(look.arms + 1, Ordering::Relaxed);
-            log::warn!("lost wake-up: {lost}; {evidence}");
+            log::warn!("lost wake-up: {}", lost.words(&evidence));
             return;
         }
         let next = now + next_look(silent);
@@ -328,6 +346,11 @@ impl Cq {
         let again = self.scene(look, silent)?;
         let still = again.threads == before.threads && moves() == first && !first.contains(&None);
         still.then_some(evidence)
+    }
+
+    /// The thread that polled last, if another thread has taken an event since.
+    pub(super) fn poller_without_event(&self) -> Option<i32> {
+        self.watch.seen.queue_threads().gets_event_from_other()
     }
 
     /// The known facts about the queue and the program's threads.

@@ -4,7 +4,7 @@ use super::report::{place, way};
 use crate::abi::*;
 use crate::handles::hot;
 use crate::verbs::observers::call::{Event, Kind as Of, Numbered};
-use adverb_check::{CodeAddress, Kind, Made, QueuePair, Region, Source};
+use adverb_check::{CodeAddress, Kind, Ledger, Made, QueuePair, Region, Source};
 use adverb_device::engine::attr::{Cut, Narrow};
 use adverb_device::engine::{Access, AttrMask, QpAttr, QpState};
 use adverb_device::{Cq, Element, Mr, Qp};
@@ -92,6 +92,18 @@ impl Check {
             Event::ConnectionEvent { id, event, status } => {
                 let at = place();
                 self.tell(|ledger| ledger.connection_event(*id, *event, *status, at));
+            }
+            Event::ConnectionEventTaken { owner, event, kind } => {
+                let at = place();
+                self.tell(|ledger| ledger.connection_event_taken(*owner, *event, *kind, at));
+            }
+            Event::ConnectionEventAcknowledged(event) => {
+                self.tell(|ledger| ledger.connection_event_acknowledged(*event));
+            }
+            Event::ConnectionEventsAwaited { owner, call } => {
+                self.wait_for_acknowledgement(|ledger| ledger.unacknowledged_of_connection(*owner));
+                let at = place();
+                self.tell(|ledger| ledger.connection_not_acknowledged(*owner, call, at));
             }
             Event::ConnectionFailed { name, error } => {
                 let (at, why) = (place(), format!("{} ({error:?})", error.desc()));
@@ -181,15 +193,18 @@ impl Check {
     /// An object is about to be destroyed. The call will wait for the acknowledgement of its
     /// events.
     fn destroying(&self, sources: &[Source]) {
-        let end = Instant::now() + ACK_WAIT;
         for source in sources {
-            while self.tell(|ledger| ledger.unacknowledged(*source)) > 0 && Instant::now() < end {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            if self.tell(|ledger| ledger.unacknowledged(*source)) > 0 {
-                let at = place();
-                self.tell(|ledger| ledger.not_acknowledged(*source, at));
-            }
+            self.wait_for_acknowledgement(|ledger| ledger.unacknowledged(*source));
+            let at = place();
+            self.tell(|ledger| ledger.not_acknowledged(*source, at));
+        }
+    }
+
+    /// Gives other threads time to acknowledge events.
+    fn wait_for_acknowledgement(&self, open: impl Fn(&Ledger) -> u64) {
+        let end = Instant::now() + ACK_WAIT;
+        while self.tell(|ledger| open(ledger)) > 0 && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 }

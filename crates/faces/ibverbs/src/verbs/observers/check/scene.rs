@@ -36,6 +36,7 @@ fn queue(queue: Queue) -> QueueScene {
         overflowed: queue.broken,
         waiter: queue.waiter,
         lost: queue.stuck,
+        poller: queue.poller.cast_signed(),
     }
 }
 
@@ -54,6 +55,7 @@ fn pair(pair: Pair) -> PairScene {
         rnr_naks: pair.rnr_naks,
         refused: pair.refused,
         retrying: pair.retrying,
+        unfit: pair.unfit,
         error: pair.error,
     }
 }

@@ -1,0 +1,51 @@
+//! Causes that no call and no completion tells: a dropped message, and an event that did not reach
+//! the thread that polls.
+use crate::scene::{PairScene, QueueScene, Scene, ThreadScene};
+use crate::{Code, Ledger, Source};
+
+impl Ledger {
+    /// A thread took the event of a queue, and the thread that polls sleeps until another thread
+    /// wakes it. The arm is then not the reason: the event came. Returns whether this is so.
+    pub(crate) fn poller_not_woken(&mut self, queue: &QueueScene, scene: &Scene) -> bool {
+        let sleeps = |t: &&ThreadScene| {
+            t.id == queue.poller && t.call.starts_with("futex") && t.limit_ms.is_none()
+        };
+        let Some(thread) = scene.threads.iter().find(sleeps) else { return false };
+        if !scene.is_stuck() || queue.unread > 0 || queue.waiting == 0 {
+            return false;
+        }
+        let n = queue.number;
+        let taken = self.events.of(Source::Completion(n)).place;
+        let polled = self.cqs.get(&n).map_or(0, |cq| cq.found_empty.max(cq.polled));
+        let places = [("waits", thread.place), ("event taken", taken), ("polls", polled)];
+        self.reporter.say(Code::PollerNotWoken, &places, || {
+            format!(
+                "a thread took the event of CQ {n}, and thread {} {:?}, which polls CQ {n}, sleeps \
+                 in {} and was not woken: {} in the queue; a condition variable keeps no signal for \
+                 a later pthread_cond_wait, so set a flag under the mutex before the signal, and \
+                 look at the flag before each wait",
+                thread.id,
+                thread.name,
+                thread.call,
+                match queue.waiting {
+                    1 => "1 completion lies".to_owned(),
+                    n => format!("{n} completions lie"),
+                }
+            )
+        });
+        true
+    }
+
+    /// A message was dropped because its receive is too short.
+    pub(crate) fn too_short(&mut self, pair: &PairScene, scene: &Scene) {
+        let Some(qp) = self.qps.get(&pair.number).filter(|_| !pair.unfit.is_empty()) else {
+            return;
+        };
+        let shared = self.srqs.values().copied().max_by_key(|posts| posts.count);
+        let posts = if pair.shared { shared.unwrap_or_default() } else { qp.received };
+        let places = [("receives posted", posts.place), ("now", scene.place())];
+        self.reporter.say(Code::ReceiveTooShort, &places, || {
+            format!("queue pair {:#x}: {}", pair.number, pair.unfit)
+        });
+    }
+}
