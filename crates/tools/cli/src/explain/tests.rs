@@ -1,4 +1,4 @@
-use super::{asked, explain, list, mlx5, page};
+use super::{asked, explain, list, mlx5, page, topic};
 use adverb_device::catalogue;
 
 #[test]
@@ -87,4 +87,44 @@ fn what_is_unknown_is_said_with_a_remedy() {
         let refused = explain(what).unwrap_err();
         assert!(refused.contains(what) && refused.contains("adverb explain"), "{refused}");
     }
+}
+
+/// Each report, choice, status and event has a meaning, a reason and a right order.
+#[test]
+fn every_report_choice_status_and_event_is_explained() {
+    let kinds = topic::names();
+    assert_eq!(kinds.iter().map(|(_, names)| names.len()).min(), Some(19));
+    for name in kinds.iter().flat_map(|(_, names)| names) {
+        let text = explain(name).unwrap_or_else(|why| panic!("{name}: {why}"));
+        for part in ["Why: ", "The right order:\n      ", "To suppress: "] {
+            assert!(text.contains(part), "{name} lacks {part:?}: {text}");
+        }
+        assert!(text.lines().all(|l| l.chars().count() <= 100), "{text}");
+        assert!(list().contains(name.as_str()), "{name}");
+    }
+    for choice in adverb_choice::Choice::ALL {
+        assert!(explain(choice.name()).unwrap().contains(choice.name()));
+    }
+}
+
+/// Several lines are explained at once, each report once, and other lines are skipped.
+#[test]
+fn pasted_lines_are_explained() {
+    let lines = "hello\n\
+        adverb: warn: check: waits: thread 7 waits in read(3) (waits at a+0x1 in main, a.c:9)\n\
+        adverb: warn: check: region-in-use: the region with key 0x7 is deregistered\n\
+        adverb: warn: check: region-in-use: the region with key 0x8 is deregistered\n  \
+        rule:    completions that come before the arm make no event: arm, then poll until empty\n\
+        event RDMA_CM_EVENT_REJECTED (status 28) in place of RDMA_CM_EVENT_ESTABLISHED\n";
+    let text = explain(lines).unwrap();
+    for (title, times) in [
+        ("\nregion-in-use: ", 1),
+        ("choice \"before\" at the call \"arm\"", 1),
+        ("RDMA_CM_EVENT_REJECTED (8)", 1),
+        ("RDMA_CM_EVENT_ESTABLISHED (9)", 1),
+    ] {
+        assert_eq!(text.matches(title).count(), times, "{title}: {text}");
+    }
+    assert!(text.starts_with("waits: "), "{text}");
+    assert!(!explain("the program waits: vendor err 129").unwrap().contains("waits: a state"));
 }
