@@ -1,4 +1,5 @@
 //! Calls and completions that failed, as reasons for a later failure of the program.
+use crate::events::CM_EVENTS;
 use crate::failed::FailedCall;
 use crate::{CodeAddress, Ledger};
 
@@ -44,12 +45,8 @@ impl Ledger {
     /// The program has read an event of rdma_cm.
     pub fn connection_event(&mut self, id: u32, event: u32, status: i32, place: CodeAddress) {
         self.connecting.remove(&id);
-        let name = match event {
-            1 => "RDMA_CM_EVENT_ADDR_ERROR",
-            3 => "RDMA_CM_EVENT_ROUTE_ERROR",
-            6 => "RDMA_CM_EVENT_CONNECT_ERROR",
-            7 => "RDMA_CM_EVENT_UNREACHABLE",
-            8 => "RDMA_CM_EVENT_REJECTED",
+        let name = match (event, CM_EVENTS.get(event as usize)) {
+            (1 | 3 | 6 | 7 | 8, Some(name)) => name,
             _ => return self.called("rdma_get_cm_event", None, place),
         };
         let why = format!("the event is {name}, with status {status}");

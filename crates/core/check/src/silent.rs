@@ -41,7 +41,7 @@ impl Ledger {
         let Some(qp) = self.qps.get(&pair.number).filter(|_| !pair.unfit.is_empty()) else {
             return;
         };
-        let shared = self.srqs.values().copied().max_by_key(|posts| posts.count);
+        let shared = self.srqs.values().map(|srq| srq.received).max_by_key(|posts| posts.count);
         let posts = if pair.shared { shared.unwrap_or_default() } else { qp.received };
         let places = [("receives posted", posts.place), ("now", scene.place())];
         self.reporter.say(Code::ReceiveTooShort, &places, || {

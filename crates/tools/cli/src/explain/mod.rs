@@ -8,6 +8,7 @@ mod asked;
 mod choices;
 mod events;
 mod mlx5;
+mod named;
 mod page;
 mod reports;
 mod statuses;
@@ -53,7 +54,7 @@ fn list() -> String {
     for entry in catalogue::all() {
         let _ = writeln!(text, "{:#05x}  {}", entry.code, entry.name);
     }
-    for (kind, names) in topic::names() {
+    for (kind, names) in named::names() {
         let _ = write!(text, "\n{kind}\n");
         names.iter().for_each(|name| text.push_str(&format!("       {name}\n")));
     }
@@ -66,7 +67,7 @@ fn explain(what: &str) -> Result<String, String> {
     let mut all: Vec<String> = Vec::new();
     for line in what.lines() {
         let known =
-            std::iter::once(numbered(line)).chain(topic::find(line).into_iter().map(|t| t.text()));
+            std::iter::once(numbered(line)).chain(named::find(line).into_iter().map(|t| t.text()));
         for text in known.filter(|text| !text.is_empty()) {
             if !all.contains(&text) {
                 all.push(text);

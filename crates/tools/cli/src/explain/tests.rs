@@ -1,4 +1,4 @@
-use super::{asked, explain, list, mlx5, page, topic};
+use super::{asked, explain, list, mlx5, named, page};
 use adverb_device::catalogue;
 
 #[test]
@@ -92,7 +92,7 @@ fn what_is_unknown_is_said_with_a_remedy() {
 /// Each report, choice, status and event has a meaning, a reason and a right order.
 #[test]
 fn every_report_choice_status_and_event_is_explained() {
-    let kinds = topic::names();
+    let kinds = named::names();
     assert_eq!(kinds.iter().map(|(_, names)| names.len()).min(), Some(19));
     for name in kinds.iter().flat_map(|(_, names)| names) {
         let text = explain(name).unwrap_or_else(|why| panic!("{name}: {why}"));
