@@ -1,5 +1,5 @@
-//! The explanations that a name or a line names: reports of the check, choices of the hunt, statuses
-//! and events of connections.
+//! The explanations that a name or a line names: reports of the check, choices of the hunt,
+//! statuses and events of connections.
 use super::topic::Topic;
 use super::{choices, events, reports, statuses};
 use adverb_check::Code;
