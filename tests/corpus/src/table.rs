@@ -214,6 +214,10 @@ pub const MISTAKES: &[Mistake] = &[
         .found_by(&[Hunt, Check])
         .named_elsewhere()
         .names("the message of four before may still lie here", &["changed while", "posted"]),
+    wrong("uc_reused", "the buffer of an unreliable connection filled again after the post")
+        .found_by(&[Check])
+        .named_elsewhere()
+        .names("// too early", &["changed while"]),
     wrong("freed_buffer", "a posted buffer freed")
         .from(&["spdk #961"])
         .found_by(&[Hunt, Check])

@@ -47,6 +47,21 @@ impl Ledger {
         self.expect(cq, more, place);
     }
 
+    /// The device has carried out all requests of a queue pair but the last `open`. Takes the
+    /// checksums of these requests: returns each request with the locations of its bytes.
+    pub fn carried_out(&mut self, number: u32, open: usize) -> Vec<(Vec<(u64, u32)>, Request)> {
+        let Some(qp) = self.qps.get_mut(&number) else { return Vec::new() };
+        let done = qp.sends.posted.len().saturating_sub(open);
+        let summed = qp.sends.posted.iter_mut().take(done).filter(|request| request.sum.is_some());
+        let take = |request: &mut Request| {
+            let taken = request.clone();
+            request.sum = None;
+            taken
+        };
+        let all: Vec<_> = summed.map(take).collect();
+        all.into_iter().filter_map(|request| Some((self.bytes_of(&request)?, request))).collect()
+    }
+
     /// Free places of a send queue as a NIC counts them: a polled completion frees its own request
     /// and all earlier requests. `None` if the number is unknown or irrelevant.
     #[must_use]

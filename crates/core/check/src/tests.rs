@@ -286,6 +286,21 @@ fn a_region_is_in_use_until_the_completion() {
     assert_eq!(codes(&mut l), [], "no completion tells of it; or the queue pair was stopped");
 }
 
+/// CHK-5: sends that the device has carried out are compared once, and open sends later.
+#[test]
+fn sends_that_were_carried_out_are_compared_once() {
+    let mut l = ledger(8, 64);
+    let summed = |n| Request { sum: Some(n), ..send(n, n == 3) };
+    post(&mut l, &[summed(1), summed(2), summed(3)]);
+    let numbers = |all: Vec<(Vec<(u64, u32)>, Request)>| {
+        all.iter().map(|(_, request)| (request.wr_id, request.sum)).collect::<Vec<_>>()
+    };
+    assert_eq!(numbers(l.carried_out(QP, 1)), [(1, Some(1)), (2, Some(2))]);
+    assert_eq!(numbers(l.carried_out(QP, 1)), [], "once");
+    let sums: Vec<_> = l.polled(1, done(3), POLL).iter().map(|r| r.sum).collect();
+    assert_eq!(sums, [None, None, Some(3)]);
+}
+
 /// CHK-5: bytes are compared only in memory changed by the program alone.
 #[test]
 fn memory_that_the_device_writes_is_not_compared() {

@@ -30,6 +30,7 @@ const NAMED: &[(&str, &str, bool, u32)] = &[
     ("rnr_timer", "longest-rnr-timer", false, 40),
     ("small_cq", "cq-too-small", true, 1),
     ("small_inline", "post-refused", true, 1),
+    ("uc_reused", "buffer-changed", false, 1),
     ("zero_element", "zero-length-element", false, 40),
 ];
 /// The exit status after a report.

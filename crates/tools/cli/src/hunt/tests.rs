@@ -114,7 +114,8 @@ fn a_rare_failure_is_doubtful() {
         assert_eq!(Rate { failed, of }.is_doubtful(&fails), doubtful, "{failed} of {of}");
     }
     // What a process knows is no chance.
-    let told = Told { process: 1, code: Code::NeverArmed, text: String::new(), places: Vec::new() };
+    let (code, text) = (Code::NeverArmed, String::new());
+    let told = Told { process: 1, code, text, places: Vec::new(), state: false };
     let knows = Attempt { reports: vec![told], ..fails };
     assert!(!Rate { failed: 1, of: 5 }.is_doubtful(&knows));
     let alone = |fails: &[usize]| {

@@ -235,18 +235,15 @@ impl Check {
 
     /// The program gets a completion.
     pub(super) fn polled(&self, cq: &Arc<Cq>, done: Completed, at: CodeAddress) {
+        if done.receive && done.ok {
+            self.answered(at);
+        }
         let freed = self.tell(|ledger| {
             let freed = ledger.polled(cq.number(), done, at);
             let summed = freed.into_iter().filter(|r| r.sum.is_some());
             summed.filter_map(|r| Some((ledger.bytes_of(&r)?, r))).collect::<Vec<_>>()
         });
-        for (bytes, request) in freed {
-            if let Some(now) = sum(&bytes)
-                && Some(now) != request.sum
-            {
-                self.tell(|ledger| ledger.changed(done.queue_pair, &request, at));
-            }
-        }
+        self.compare(done.queue_pair, &freed, at);
     }
 
     /// Notes the checksums of the requests' bytes.
@@ -261,7 +258,7 @@ impl Check {
     /// frees it was polled, as on a NIC.
     pub(super) fn posting(
         &'static self,
-        qp: &Qp,
+        qp: &Arc<Qp>,
         mut requests: Vec<Request>,
         targets: &[Piece],
         place: CodeAddress,
@@ -269,6 +266,7 @@ impl Check {
         let number = qp.number();
         let _alone = self.alone(number);
         self.sum_up(&mut requests);
+        self.awaits_answers(qp, &requests);
         let in_error = is_in_error(qp);
         let room = self.tell(|ledger| {
             for target in targets {

@@ -1,5 +1,6 @@
 //! `adverb run --check`: tells the program's calls to a ledger ([`adverb_check`]), and logs the
 //! resulting reports.
+mod answers;
 mod calls;
 mod edge;
 mod end;
@@ -20,14 +21,15 @@ use super::observer::{Observer, When};
 use super::uninterrupted::{Uninterrupted, turn_on};
 use crate::verbs::failure;
 use adverb_check::{Ledger, Report, Suppressions};
+use adverb_device::Qp;
 use adverb_sync::{Mutex, MutexGuard};
 use calls::Kept;
 use fork::Forks;
 use report::{Stack, stack};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64};
+use std::sync::{OnceLock, Weak};
 use std::time::Duration;
 
 /// Asks for the check, if set and neither empty nor 0.
@@ -72,6 +74,8 @@ impl Known {
 pub struct Check {
     known: Mutex<Known>,
     posting: [Mutex<()>; LOCKS],
+    /// Queue pairs without retransmission, with sends whose bytes are still to be compared.
+    datagrams: Mutex<BTreeMap<u32, Weak<Qp>>>,
     /// The places of calls that may wait, by the number of the calling thread.
     inside: Mutex<BTreeMap<i32, usize>>,
     suppressions: Suppressions,
@@ -170,6 +174,7 @@ impl Check {
         Check {
             known: Mutex::new(Known::NOTHING),
             posting: [const { Mutex::new(()) }; LOCKS],
+            datagrams: Mutex::new(BTreeMap::new()),
             inside: Mutex::new(BTreeMap::new()),
             suppressions,
             reports: adverb_os::chosen(REPORTS).filter(|v| !v.is_empty()).map(PathBuf::from),
@@ -189,6 +194,11 @@ impl Check {
     /// Excludes other posts to a queue pair.
     fn alone(&self, number: u32) -> MutexGuard<'_, ()> {
         self.posting[number as usize % LOCKS].lock()
+    }
+
+    /// As [`Self::alone`], unless a thread posts now.
+    fn try_alone(&self, number: u32) -> Option<MutexGuard<'_, ()>> {
+        self.posting[number as usize % LOCKS].try_lock()
     }
 
     /// Calls the ledger, and logs the resulting reports.
