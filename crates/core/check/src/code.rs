@@ -65,7 +65,7 @@ codes! {
     RegisteredMemoryForked = "registered-memory-forked";
     /// Bytes that a READ or an atomic will write are used by a later request without a fence.
     ReadNotFenced = "read-not-fenced";
-    /// A thread takes an event, and the thread that polls is not woken.
+    /// A thread takes an event or arms, and the thread that polls is not woken.
     PollerNotWoken = "poller-not-woken";
     /// Completions came before the arm, and the program sleeps.
     LostWakeUp = "lost-wake-up";

@@ -77,7 +77,8 @@ pub struct QueueScene {
     pub waiter: String,
     /// A lost wake-up in the words of the log; empty for none.
     pub lost: String,
-    /// The thread that polled last, if another thread has taken an event since; 0 otherwise.
+    /// The thread that polled last, if another thread has taken an event or armed since; 0 for
+    /// none.
     pub poller: i32,
 }
 

@@ -4,8 +4,9 @@ use crate::scene::{PairScene, QueueScene, Scene, ThreadScene};
 use crate::{Code, Ledger, Source};
 
 impl Ledger {
-    /// A thread took the event of a queue, and the thread that polls sleeps until another thread
-    /// wakes it. The arm is then not the reason: the event came. Returns whether this is so.
+    /// Another thread took the event or armed after the last poll, and the thread that polls sleeps
+    /// until a thread wakes it. Whatever the order of the arm, no poll follows the arm. Returns
+    /// whether this is so.
     pub(crate) fn poller_not_woken(&mut self, queue: &QueueScene, scene: &Scene) -> bool {
         let sleeps = |t: &&ThreadScene| {
             t.id == queue.poller && t.call.starts_with("futex") && t.limit_ms.is_none()
@@ -20,8 +21,9 @@ impl Ledger {
         let places = [("waits", thread.place), ("event taken", taken), ("polls", polled)];
         self.reporter.say(Code::PollerNotWoken, &places, || {
             format!(
-                "a thread took the event of CQ {n}, and thread {} {:?}, which polls CQ {n}, sleeps \
-                 in {} and was not woken: {} in the queue; a condition variable keeps no signal for \
+                "another thread took the event of CQ {n} and armed, and thread {} {:?}, which polls \
+                 CQ {n}, sleeps in {} and was not woken after the arm: {} in the queue; arm, wake \
+                 the thread, then poll until empty; a condition variable keeps no signal for \
                  a later pthread_cond_wait, so set a flag under the mutex before the signal, and \
                  look at the flag before each wait",
                 thread.id,

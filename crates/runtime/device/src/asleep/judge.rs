@@ -90,7 +90,8 @@ pub struct Evidence {
     pub idle: bool,
     /// The evidence is this time without a poll.
     pub silent: Option<Duration>,
-    /// Another thread has taken the event, and this thread, which polls, rests.
+    /// Another thread has taken an event or armed since the last poll, and this thread, which
+    /// polls, rests.
     pub poller: Option<Thread>,
 }
 
@@ -115,19 +116,21 @@ impl fmt::Display for Evidence {
 }
 
 impl QueueThreads {
-    /// The thread that polled last, if another thread has taken an event since. The event was
-    /// handed on, so the order of arm and poll is not the reason if no poll follows.
+    /// The thread that polled last, if another thread has taken an event or armed since. The queue
+    /// then waits for a poll of this thread.
     #[must_use]
-    pub fn gets_event_from_other(&self) -> Option<i32> {
-        self.poller.filter(|_| self.taker.is_some() && self.taker != self.poller)
+    pub fn poller_after_other(&self) -> Option<i32> {
+        let since = [self.taker, self.armer];
+        let other = since.iter().flatten().next().is_some() && !since.contains(&self.poller);
+        self.poller.filter(|_| other)
     }
 }
 
 impl Scene {
-    /// The thread that polls, if another thread has taken the event for this thread, and the
-    /// thread waits for a thread of this process.
+    /// The thread that polls, if another thread has taken an event or armed since, and the thread
+    /// waits for a thread of this process.
     fn resting_poller(&self) -> Option<&Thread> {
-        let poller = self.queue_threads.gets_event_from_other()?;
+        let poller = self.queue_threads.poller_after_other()?;
         self.threads.iter().find(|t| t.id == poller && t.doing == Doing::Rests(true))
     }
 

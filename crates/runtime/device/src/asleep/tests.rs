@@ -196,6 +196,10 @@ fn ext_4_work_given_to_another_thread() {
     let mut by_itself = idle.clone();
     by_itself.queue_threads.taker = None;
     assert_eq!(poller(&by_itself), None, "no event has come since the last poll");
+    by_itself.queue_threads.armer = Some(2);
+    assert_eq!(poller(&by_itself), Some(1), "no poll follows the arm");
+    by_itself.queue_threads.armer = Some(1);
+    assert_eq!(poller(&by_itself), None, "the thread armed itself");
     assert_eq!(after(&idle), Some(IDLE), "no thread is left that could wake the worker");
     let text = reported(&idle).unwrap().1.to_string();
     assert_eq!(text, r#"thread 2 "t2" waits in epoll_wait(5), and every other thread is idle"#);

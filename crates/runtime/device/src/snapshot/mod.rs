@@ -187,7 +187,7 @@ pub struct Queue {
     pub waiter: String,
     /// A lost wake-up, in the words of the log; empty for none.
     pub stuck: String,
-    /// The thread that polled last (`gettid`), if another thread has taken an event since; 0
-    /// otherwise.
+    /// The thread that polled last (`gettid`), if another thread has taken an event or armed since;
+    /// 0 otherwise.
     pub poller: u32,
 }

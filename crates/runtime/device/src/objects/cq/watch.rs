@@ -147,9 +147,9 @@ impl LostWakeup {
             return format!("{self}; {evidence}");
         };
         format!(
-            "{held}, another thread has taken the event, and thread {id} {name:?}, which polls, \
-             sleeps in {call}: it was not woken (a condition variable keeps no signal; look at a \
-             flag under the mutex before pthread_cond_wait); {evidence}"
+            "{held}, another thread has taken the event and armed, and thread {id} {name:?}, which \
+             polls, sleeps in {call} and was not woken after the arm (a condition variable keeps no \
+             signal: look at a flag under the mutex before pthread_cond_wait); {evidence}"
         )
     }
 
@@ -348,9 +348,9 @@ impl Cq {
         still.then_some(evidence)
     }
 
-    /// The thread that polled last, if another thread has taken an event since.
+    /// The thread that polled last, if another thread has taken an event or armed since.
     pub(super) fn poller_without_event(&self) -> Option<i32> {
-        self.watch.seen.queue_threads().gets_event_from_other()
+        self.watch.seen.queue_threads().poller_after_other()
     }
 
     /// The known facts about the queue and the program's threads.
