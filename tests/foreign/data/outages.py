@@ -9,7 +9,9 @@ import sys
 
 import pyverbs.enums as e
 from pyverbs.device import Context
+from pyverbs.cq import CQ
 from pyverbs.pd import PD
+from pyverbs.qp import QP, QPCap, QPInitAttr
 from pyverbs.pyverbs_error import PyverbsError, PyverbsRDMAError
 
 NAMES = ("rxe0", "rxe1")
@@ -54,6 +56,9 @@ def main():
     take(second, e.IBV_EVENT_PORT_ERR)
     take(second, e.IBV_EVENT_PORT_ACTIVE)
     pd = PD(first)
+    cq = CQ(first, 4)
+    caps = QPCap(max_send_wr=1, max_recv_wr=1)
+    qp = QP(pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=cq, rcq=cq, cap=caps))
     fault("device-fatal=rxe0")
     for context in (first, twin):
         take(context, e.IBV_EVENT_DEVICE_FATAL)
@@ -62,11 +67,19 @@ def main():
         raise AssertionError("a failed device has allocated a protection domain")
     except PyverbsRDMAError as error:
         assert error.error_code == errno.EIO, error
+    for read in (lambda: first.query_port(1), lambda: cq.resize(16), lambda: qp.query(e.IBV_QP_STATE)):
+        try:
+            read()
+            raise AssertionError("a failed device has answered")
+        except PyverbsRDMAError as error:
+            assert error.error_code == errno.EIO, error
     try:
         Context(name=NAMES[0])
         raise AssertionError("a failed device was opened")
     except PyverbsError:
         pass
+    qp.close()
+    cq.close()
     pd.close()
     for context in (first, twin):
         context.close()

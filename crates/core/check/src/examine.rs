@@ -67,7 +67,7 @@ impl Ledger {
         if let Occasion::Signal(signal) = scene.occasion
             && end != 0
         {
-            self.reporter.say(Code::Crashed, &[("at", end)], || {
+            self.reporter.say(Code::Crashed, &[("stopped", end)], || {
                 format!("the program fails with signal {signal} in its own code")
             });
         }
@@ -96,11 +96,15 @@ impl Ledger {
                 )
             });
         }
+        let is_no_failure = self.reporter.state;
         for queue in &scene.queues {
+            // The device knows that a wake-up is lost, so the program would wait for ever.
+            self.reporter.state = is_no_failure && queue.lost.is_empty();
             if !self.poller_not_woken(queue, scene) {
                 self.examine_queue(queue, scene);
             }
         }
+        self.reporter.state = is_no_failure;
         // The queue pair with the failed request before the queue pair that refused the request.
         let requests = |pair: &&PairScene| {
             self.qps.get(&pair.number).is_none_or(|qp| qp.sends.posted.is_empty())

@@ -192,6 +192,21 @@ fn waiting_is_a_state() {
     }
 }
 
+/// CHK-13: a wake-up that the device has judged as lost is a failure, also if a user or `timeout`
+/// ends the program.
+#[test]
+fn a_lost_wake_up_is_no_state() {
+    for occasion in [Occasion::Stuck, Occasion::Signal(15)] {
+        for (lost, state) in [("", true), ("CQ 2 holds 3 completions", false)] {
+            let mut l = ledger(8, 64);
+            l.armed(2, ARMED);
+            let queue = QueueScene { lost: lost.into(), armed: Armed::Next, ..silent(3) };
+            let reports = causes(&mut l, &Scene { occasion, ..stuck(queue, pair()) });
+            assert_eq!((reports[0].code, reports[0].state), (Code::LostWakeUp, state));
+        }
+    }
+}
+
 /// CHK-15: an error path that destroys the objects leaves the failed call in the report.
 #[test]
 fn an_error_path_keeps_the_first_failures() {
@@ -289,7 +304,7 @@ fn signals() {
     let mut l = ledger(8, 64);
     l.examine(&scene, 77);
     let reports = l.reports();
-    assert_eq!((reports[0].code, reports[0].places[0]), (Code::Crashed, ("at", 77)));
+    assert_eq!((reports[0].code, reports[0].places[0]), (Code::Crashed, ("stopped", 77)));
     scene = Scene { occasion: Occasion::Status(3), interrupted: true, ..scene };
     let mut l = ledger(8, 64);
     l.examine(&scene, 78);

@@ -24,12 +24,16 @@ fn expect(end: &QpEnd, wanted: AsyncEvent) {
     end.context.ack_async_event(&element);
 }
 
+/// Runs a test in a process of its own, over the network and within the host. Answers the logs.
+fn on_both_paths(test: &str) -> [String; 2] {
+    [&[WIRE][..], &[]].map(|variables| child::run(test, variables))
+}
+
 /// FLT-7: a request over a link that is down for good fails after its retries. The same
 /// holds within the host.
 #[test]
 fn flt_7_requests_over_a_link_that_is_down_fail() {
-    for variables in [&[WIRE][..], &[]] {
-        let text = child::run("inner_for_good", variables);
+    for text in on_both_paths("inner_for_good") {
         assert!(text.contains("is down"), "{text}");
         assert!(!text.contains("is up again"), "{text}");
     }
@@ -59,8 +63,7 @@ fn inner_for_good() {
 /// have not changed.
 #[test]
 fn flt_7_requests_survive_a_short_loss_of_the_link() {
-    for variables in [&[WIRE][..], &[]] {
-        let text = child::run("inner_for_a_time", variables);
+    for text in on_both_paths("inner_for_a_time") {
         assert!(text.contains("is up again"), "{text}");
     }
 }
@@ -88,8 +91,7 @@ fn inner_for_a_time() {
 /// FLT-8: the events, then nothing but the end of objects.
 #[test]
 fn flt_8_a_failed_device_only_ends_objects() {
-    for variables in [&[WIRE][..], &[]] {
-        let text = child::run("inner_fatal", variables);
+    for text in on_both_paths("inner_fatal") {
         assert!(text.contains("fails for good"), "{text}");
     }
 }

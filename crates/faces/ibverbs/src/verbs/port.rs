@@ -68,7 +68,7 @@ pub unsafe extern "C" fn query_port(
         Err(e) => return failed("ibv_query_port", &e),
     };
     let context = &owner.context;
-    if let Err(e) = context.check_port(port_num) {
+    if let Err(e) = context.check_device().and_then(|()| context.check_port(port_num)) {
         return failed("ibv_query_port", &e);
     }
     // SAFETY: the program passes room for that many bytes.

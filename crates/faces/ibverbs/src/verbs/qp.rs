@@ -321,6 +321,9 @@ pub unsafe extern "C" fn ibv_query_qp(
             &Error::new(adverb_device::Errno::EIO, "the queue pair belongs to the parent"),
         );
     }
+    if let Err(e) = obj.qp.context().check_device() {
+        return failed("ibv_query_qp", &e);
+    }
     let now = obj.qp.query();
     let mut out = ibv_qp_attr::zeroed();
     attr_out(&now, &mut out);

@@ -164,10 +164,12 @@ pub unsafe extern "C" fn ibv_modify_srq(
 
 /// The attributes of an SRQ.
 pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, srq_attr: *mut ibv_srq_attr) -> c_int {
-    let query = live(srq).map(|obj| {
+    let query = live(srq).and_then(|obj| {
+        obj.srq.context().check_device()?;
         let (max_wr, max_sge, srq_limit) = obj.srq.attributes();
         // SAFETY: the program passes a place for the attributes.
         unsafe { srq_attr.write(ibv_srq_attr { max_wr, max_sge, srq_limit }) };
+        Ok(())
     });
     done("ibv_query_srq", query)
 }

@@ -3,6 +3,7 @@ use super::carriers::{Carrier, Rings, Udp};
 use super::core::Node;
 use super::queue_pair::AnyQp;
 use super::timers::{NEVER, Timed};
+use crate::faults::OutageKind;
 use adverb_engine::Time;
 use adverb_link::RxFrom;
 use std::sync::atomic::Ordering;
@@ -109,6 +110,9 @@ impl Node {
                 self.comes_back(qp, at, now);
                 return true;
             };
+            if inner.outage == Some(OutageKind::DeviceFatal) {
+                return true;
+            }
             if qp.timer_at.load(Ordering::Relaxed) != at.0 {
                 // The entry was replaced by an earlier entry, or belongs to an ended queue pair of
                 // the same number.

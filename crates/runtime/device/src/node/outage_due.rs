@@ -2,8 +2,8 @@
 //! for a time, or the device fails.
 //!
 //! The times count from the first open of the device in this process, on the node's clock. The
-//! background thread begins and ends an outage. The port knows of the outage first, and then each
-//! queue pair. So a queue pair that is made meanwhile finds the outage at the port.
+//! background thread begins and ends an outage. [`Outages::of`](super::outage::Outages::of) changes
+//! first, and then each queue pair. So a queue pair that is made meanwhile finds the outage there.
 //!
 //! # Order of events
 //!
@@ -16,7 +16,7 @@
 //! - The GID table follows addresses, and not the carrier (`roce_gid_mgmt.c`).
 //!
 //! A device that fails raises DEVICE_FATAL, as `mlx5_ib_handle_sys_error_event` does. Before, the
-//! armed completion queues of queue pairs with open requests get an event
+//! completion queues of queue pairs with open requests get an event, armed or not
 //! (`mlx5_ib_handle_internal_error`). Afterwards calls that make, change or read an object fail
 //! with EIO, and calls that destroy succeed (`mlx5_internal_err_ret_value` in the driver's
 //! `cmd.c`). No request completes.

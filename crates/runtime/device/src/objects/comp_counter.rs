@@ -26,6 +26,7 @@ impl CompCounter {
     /// ENOMEM beyond [`MAX_COUNTERS`]; EIO in a child of `fork`.
     pub fn new(context: &Arc<Context>, counter_type: CounterType) -> Result<Arc<Self>, Error> {
         context.node().check_alive()?;
+        context.check_device()?;
         let counts = Counts::new(counter_type)?;
         Ok(Arc::new(CompCounter { context: context.clone(), counts }))
     }

@@ -129,10 +129,17 @@ impl Context {
     pub fn device(&self) -> &Arc<Device> {
         &self.device
     }
-    /// Counts a call that makes, changes or reads an object. EIO after the failure of the device,
-    /// or the error of a fault on request.
+    /// Counts a call that makes or changes an object. EIO after the failure of the device, or the
+    /// error of a fault on request.
     pub(crate) fn fault_call(&self, call: Call) -> Result<(), Error> {
         self.node.fault_call(call)?;
+        self.check_device()
+    }
+    /// For calls that make, change or read an object.
+    ///
+    /// # Errors
+    /// EIO after the failure of the device on request.
+    pub fn check_device(&self) -> Result<(), Error> {
         self.node.check_device(self.device.name())
     }
     /// A place in the list of the process's objects.

@@ -450,6 +450,7 @@ impl Cq {
     /// EINVAL for a destroyed queue.
     pub fn moderate(self: &Arc<Self>, count: u32, period: Duration) -> Result<(), Error> {
         self.context.node().check_alive()?;
+        self.context.check_device()?;
         self.enter_timed();
         self.untimed.store(false, Ordering::Relaxed);
         self.core.moderate(|cq| cq.set_moderation(count, period), |cq| self.keep_timer(cq))?;
@@ -485,6 +486,7 @@ impl Cq {
     /// EINVAL for sizes out of range or below the completions waiting.
     pub fn resize(&self, cqe: u32) -> Result<u32, Error> {
         self.context.node().check_alive()?;
+        self.context.check_device()?;
         self.context.needs(Has::RESIZE)?;
         let max = self.context.limits().max_cqe;
         if cqe == 0 || cqe > max {

@@ -54,6 +54,7 @@ impl Pd {
         }
         let node = self.context().node();
         node.check_alive()?;
+        self.context().check_device()?;
         let key = node.keys.write().alloc_fast(self.id(), max_pages, random_u32())?;
         self.uses.add();
         let inner = Inner { key, kept: Vec::new(), ended: false };

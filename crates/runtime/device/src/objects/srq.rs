@@ -174,7 +174,7 @@ impl Srq {
     /// EINVAL. Nothing was changed then.
     pub fn modify(&self, max_wr: Option<u32>, limit: Option<u32>) -> Result<(), Error> {
         self.context.node().check_alive()?;
-        self.context.node().check_device(self.context.device().name())?;
+        self.context.check_device()?;
         if let Some(max_wr) = max_wr {
             let max = self.context.limits().max_srq_wr;
             if max_wr == 0 || max_wr > max {
@@ -185,6 +185,12 @@ impl Srq {
             }
         }
         Ok(self.queue.receives.lock().modify(max_wr, limit)?)
+    }
+
+    /// The context.
+    #[must_use]
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
     }
 
     /// `(max_wr, max_sge, limit)`.

@@ -148,7 +148,7 @@ pub fn await_signal(limit: Duration) -> bool {
                 && libc::sigismember(&raw const before, signal) == 0
         };
         interrupts = handlers().any(|(signal, restarts)| !restarts && has(signal));
-        if (1..libc::SIGRTMAX()).any(has) {
+        if (1..=libc::SIGRTMAX()).any(has) {
             break;
         }
         if counts {

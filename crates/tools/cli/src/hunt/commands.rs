@@ -329,7 +329,7 @@ fn wait(
                 return Some(format!("nothing was posted or completed for {silence:.1?}"));
             }
             let whole = watcher.ran();
-            (whole > limits.whole).then(|| format!("no end after {:.0?}", watcher.elapsed()))
+            (whole > limits.whole).then(|| format!("no end after {:.0?}", begun.elapsed()))
         });
         let enough = begun.elapsed() > ENOUGH && has_mistake();
         if ends.hang.is_some() || enough {

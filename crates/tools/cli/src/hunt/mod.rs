@@ -200,7 +200,7 @@ fn hunt(args: &Args, directory: PathBuf, begun: Instant) -> Result<HuntResult, S
     let limits = Limits::after(&first);
     let jobs = args.jobs.map_or_else(processors, usize::from);
     let plain = plain::repeat(first, jobs, || alone(limits))?;
-    if let Some((failed, _)) = plain.failed {
+    if let Some(failed) = plain.failed {
         let (rate, good) = shrink::alone(|| alone(limits))?;
         if good.is_none() || !rate.is_doubtful(&failed) {
             return Ok(fails_alone(args, failed, rate));

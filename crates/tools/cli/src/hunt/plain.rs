@@ -14,8 +14,8 @@ const AT_ONCE: usize = 8;
 pub struct PlainRuns {
     /// The successful runs.
     pub runs: Vec<Attempt>,
-    /// A failed run, with the number of runs so far. No other run ran at the same time.
-    pub failed: Option<(Attempt, usize)>,
+    /// A failed run. No other run ran at the same time.
+    pub failed: Option<Attempt>,
     /// How many runs are possible at a time.
     pub jobs: usize,
     /// The failure of runs at the same time, if single runs did not fail.
@@ -34,7 +34,6 @@ pub fn repeat(
     let mut tried = plain.jobs == 1;
     while plain.runs.len() < RUNS && (begun.elapsed() < TIME || !tried) {
         let at_once = plain.jobs.min(AT_ONCE);
-        let of = plain.runs.len() + at_once;
         let (good, mut bad): (Vec<_>, Vec<_>) = together(at_once, &run)?
             .into_iter()
             .partition(|attempt| attempt.verdict == Verdict::Fine);
@@ -42,7 +41,7 @@ pub fn repeat(
         tried = true;
         match bad.pop() {
             Some(failed) if plain.jobs == 1 => {
-                plain.failed = Some((failed, of));
+                plain.failed = Some(failed);
                 break;
             }
             // The reason is the other run, unless a single run fails as well.
@@ -102,8 +101,8 @@ mod tests {
             Ok(ended(if third { Verdict::Status(3) } else { Verdict::Fine }))
         };
         let plain = repeat(ended(Verdict::Fine), 1, run).unwrap();
-        let (failed, of) = plain.failed.unwrap();
-        assert_eq!((failed.verdict, of), (Verdict::Status(3), 4));
+        assert_eq!(plain.failed.unwrap().verdict, Verdict::Status(3));
+        assert_eq!(n.load(Ordering::Relaxed), 3, "no run follows");
         let plain = repeat(ended(Verdict::Fine), 1, || Ok(ended(Verdict::Fine))).unwrap();
         assert!(plain.failed.is_none() && plain.runs.len() == RUNS);
     }

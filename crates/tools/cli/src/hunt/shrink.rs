@@ -64,8 +64,7 @@ pub fn confirm(
             if best.as_ref().is_none_or(|(.., most): &(_, _, Rate)| most.failed < with.failed) {
                 best = Some((schedule, attempt, with));
             }
-            let is_sure = with.failed * 2 > with.of;
-            if is_sure {
+            if with.failed * 2 > with.of {
                 break;
             }
         }

@@ -31,7 +31,6 @@ pub struct Watcher {
     /// Number of bytes of the log that have been read. The device writes beats to the log while
     /// completions and posts go on.
     size: u64,
-    begun: Instant,
     looked: Instant,
     /// How long the run has taken, without the time in which a thread waited for a processor.
     ran: Duration,
@@ -55,7 +54,6 @@ impl Watcher {
             others: HashSet::new(),
             log,
             size: 0,
-            begun: Instant::now(),
             looked: Instant::now(),
             ran: Duration::ZERO,
             waited: HashMap::new(),
@@ -82,7 +80,7 @@ impl Watcher {
     /// The threads of a group with the number of their context switches. `None` unless the group's
     /// program has begun and every thread sleeps without a time limit.
     pub fn sleepers_of(group: u32) -> Option<HashMap<u32, u64>> {
-        let threads = sleepers(&members(&[group], &mut HashSet::new()), sleeps_for_ever)?;
+        let threads = sleepers(&members(&[group], &mut HashSet::new()))?;
         (!threads.is_empty() && Self::has_begun(group)).then_some(threads)
     }
 
@@ -119,7 +117,7 @@ impl Watcher {
             true => Some(Duration::ZERO),
             false => self.timer.map(|time| time + passed).filter(|time| *time < TIMER),
         };
-        match sleepers(&members, sleeps_for_ever).filter(|_| has_begun) {
+        match sleepers(&members).filter(|_| has_begun) {
             // The first line may be the hunt's own, and any line of the device is longer.
             Some(threads) if self.size > WORDS.len() as u64 && !threads.is_empty() => {
                 self.asleep = match self.asleep {
@@ -149,11 +147,6 @@ impl Watcher {
     /// How long the run has taken, without the time in which a thread waited for a processor.
     pub fn ran(&self) -> Duration {
         self.ran
-    }
-
-    /// The same with this time.
-    pub fn elapsed(&self) -> Duration {
-        self.begun.elapsed()
     }
 
     /// The reason, if the program will never make progress again.
@@ -207,9 +200,9 @@ fn members(groups: &[u32], others: &mut HashSet<u32>) -> Vec<PathBuf> {
     all
 }
 
-/// The threads of processes with the number of their context switches, if every thread sleeps in a
-/// call for which `such` is true.
-fn sleepers(processes: &[PathBuf], such: impl Fn(&str) -> bool) -> Option<HashMap<u32, u64>> {
+/// The threads of processes with the number of their context switches, if every thread sleeps
+/// without a time limit.
+fn sleepers(processes: &[PathBuf]) -> Option<HashMap<u32, u64>> {
     let mut all = HashMap::new();
     for process in processes {
         for thread in threads(process) {
@@ -218,7 +211,7 @@ fn sleepers(processes: &[PathBuf], such: impl Fn(&str) -> bool) -> Option<HashMa
             let is_first = thread.file_name() == process.file_name();
             let name = std::fs::read_to_string(thread.join("comm")).ok()?;
             if is_first || !is_ours(name.trim_end()) {
-                all.insert(id, switches_asleep(&thread, &such)?);
+                all.insert(id, switches_asleep(&thread)?);
             }
         }
     }
@@ -279,15 +272,14 @@ fn is_of(process: &Path, groups: &[u32]) -> bool {
         && fields.nth(1).and_then(|n| n.parse().ok()).is_some_and(|n| groups.contains(&n))
 }
 
-/// The context switches of the thread so far, if the thread sleeps in a call for which `such` is
-/// true.
-fn switches_asleep(thread: &Path, such: &impl Fn(&str) -> bool) -> Option<u64> {
+/// The context switches of the thread so far, if the thread sleeps without a time limit.
+fn switches_asleep(thread: &Path) -> Option<u64> {
     let status = std::fs::read_to_string(thread.join("status")).ok()?;
     let state = status.lines().find_map(|l| l.strip_prefix("State:"))?;
     if !state.trim().starts_with('S') {
         return None;
     }
-    if !such(&std::fs::read_to_string(thread.join("syscall")).ok()?) {
+    if !sleeps_for_ever(&std::fs::read_to_string(thread.join("syscall")).ok()?) {
         return None;
     }
     switches_in(&status)

@@ -58,6 +58,7 @@ impl Qp {
     pub fn attach_mcast(&self, gid: Gid, lid: u16) -> Result<(), Error> {
         let node = self.context().node();
         node.check_alive()?;
+        self.context().check_device()?;
         self.context().needs(Has::MULTICAST)?;
         self.check_multicast(&gid)?;
         let mut attachments = self.own.attachments.lock();

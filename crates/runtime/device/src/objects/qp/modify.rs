@@ -30,7 +30,7 @@ impl Qp {
         let ends =
             mask.contains(AttrMask::STATE) && matches!(attr.state, QpState::Err | QpState::Reset);
         if !ends {
-            node.check_device(self.own.context.device().name())?;
+            self.own.context.check_device()?;
         }
         if matches!(self.own.role, Some(Role::Spread { .. })) {
             let text = "a queue pair that spreads frames over work queues has no state";

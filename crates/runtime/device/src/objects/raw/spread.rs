@@ -103,6 +103,7 @@ impl Wq {
     /// EINVAL if the state is not `claimed`, or does not allow the change.
     pub fn modify(&self, claimed: Option<WqState>, to: Option<WqState>) -> Result<(), Error> {
         self.qp.context().node().check_alive()?;
+        self.qp.context().check_device()?;
         let mut state = self.state.lock();
         if let Some(claimed) = claimed.filter(|claimed| *claimed != *state) {
             return Err(Error::invalid(
@@ -164,6 +165,7 @@ impl IndTable {
     /// EINVAL: not a power of two, or more than [`MAX_TABLE`]. ENOMEM beyond [`MAX_TABLES`].
     pub fn new(context: &Arc<Context>, queues: Vec<Arc<Wq>>) -> Result<Arc<IndTable>, Error> {
         context.node().check_alive()?;
+        context.check_device()?;
         if !queues.len().is_power_of_two() || queues.len() > MAX_TABLE {
             let rule = format!("a power of two, {MAX_TABLE} at most, is needed");
             return Err(Error::invalid(
@@ -226,6 +228,7 @@ impl Qp {
         hash: Hash,
     ) -> Result<Arc<Qp>, Error> {
         context.node().check_alive()?;
+        context.check_device()?;
         let init = QpInit {
             qp_type: QpType::RawPacket,
             cap: QpCap::default(),
