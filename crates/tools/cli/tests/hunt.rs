@@ -1,0 +1,90 @@
+//! Tests of `adverb hunt` as a user calls it.
+mod common;
+use common::{adverb, text};
+
+/// HUN-7: `--pair` hunts two commands at once and names the command that failed. A server that
+/// keeps running after the end of its client is then ended.
+#[test]
+fn hunt_names_the_one_of_a_pair_that_failed() {
+    for (args, status, words) in [
+        (&["hunt", "--pair", "--", "true"][..], 125, "--pair takes two commands"),
+        (&["hunt", "--pair", "--", "true", "--"], 125, "--pair takes two commands"),
+        (&["hunt", "--pair", "--", "true", "--", "false"], 1, "the client ends with status 1"),
+        (
+            &["hunt", "--pair", "sh", "-c", "exit 3", "--", "true"],
+            1,
+            "the server ends with status 3",
+        ),
+        (
+            &["hunt", "--pair", "--", "true", "--", "/no/such/program"],
+            125,
+            "the client's command cannot be run",
+        ),
+        (&["hunt", "--pair", "--", "tail", "-f", "/dev/null", "--", "true"], 4, "no verbs call"),
+    ] {
+        let output = adverb(args);
+        let said = text(&output.stdout) + &text(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{args:?}: {said}");
+        assert!(said.contains(words), "{args:?}: {said}");
+    }
+}
+
+/// HUN-7: the client of a pair starts when the server listens, however long the server takes.
+#[test]
+fn hunt_waits_until_the_server_listens() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let server = format!(
+        "import socket, time; time.sleep(1); s = socket.create_server(('127.0.0.1', {port})); s.accept()"
+    );
+    let client = format!("import socket; socket.create_connection(('127.0.0.1', {port}))");
+    let words = ["hunt", "--pair", "--", "python3", "-c", &server, "--", "python3", "-c", &client];
+    let output = adverb(&words);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("no verbs call"), "{text}{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// HUN-8: the result files are written whether or not a failure was found. If they cannot be
+/// written, the command says so.
+#[test]
+fn hunt_writes_its_result_for_others() {
+    let directory = std::env::temp_dir().join(format!("adverb-hunt-files-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let [junit, sarif] =
+        ["a.xml", "a.sarif"].map(|name| directory.join(name).display().to_string());
+    for (program, status, failures, results) in [
+        ("false", 1, "failures=\"1\"", 1),
+        ("true", 4, "failures=\"0\" errors=\"0\" skipped=\"1\"", 0),
+    ] {
+        let output = adverb(&["hunt", "--junit", &junit, "--sarif", &sarif, "--", program]);
+        assert_eq!(output.status.code(), Some(status), "{}", text(&output.stderr));
+        let report = std::fs::read_to_string(&junit).unwrap();
+        assert!(report.starts_with("<?xml") && report.contains(failures), "{report}");
+        let log: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(&sarif).unwrap()).unwrap();
+        assert_eq!(log["runs"][0]["results"].as_array().map(Vec::len), Some(results), "{log}");
+    }
+    let output = adverb(&["hunt", "--junit", "/no/such/directory/a.xml", "--", "true"]);
+    assert_eq!(output.status.code(), Some(125), "{}", text(&output.stderr));
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+/// HUN-3: the command says why a program cannot be hunted. A program failing by itself is found
+/// at once.
+#[test]
+fn hunt_says_what_it_cannot_hunt() {
+    for (args, status, words) in [
+        (&["hunt", "--", "/no/such/program"][..], 125, "cannot be run"),
+        (&["hunt", "--time", "soon", "--", "true"], 125, "possible"),
+        (&["hunt", "--", "true"], 4, "no verbs call"),
+        (&["hunt", "--", "false"], 1, "without any choice: the program ends with status 1"),
+        (&["hunt", "--", "sh", "-c", "kill -SEGV $$"], 1, "SIGSEGV"),
+        (&["run", "--replay", "/no/such/file", "--", "true"], 125, "/no/such/file"),
+        (&["run", "--replay", "/dev/null", "--", "true"], 125, "schedule"),
+        (&["run", "--replay", "7", "--", "true"], 0, ""),
+    ] {
+        let output = adverb(args);
+        let said = text(&output.stdout) + &text(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{args:?}: {said}");
+        assert!(said.contains(words), "{args:?}: {said}");
+    }
+}
