@@ -3,8 +3,8 @@
 //! [`testing::hunt`]: crate::testing::hunt()
 use crate::error::{Error, Result};
 use adverb_choice::Call;
-use adverb_device::cq::hunt;
 use adverb_device::{CompChannel, Cq, Qp};
+use adverb_hunt as hunt;
 use adverb_sync::Mutex;
 use std::collections::BTreeMap;
 use std::panic::Location;
@@ -35,13 +35,13 @@ fn address_of(at: CallSite) -> usize {
 }
 
 fn is_hunted(cq: &Cq) -> bool {
-    ON.load(Ordering::Relaxed) && cq.is_hunted()
+    ON.load(Ordering::Relaxed) && hunt::is_hunted(cq)
 }
 
 /// A poll has found `found` completions.
 pub fn polled(cq: &Arc<Cq>, found: usize, at: CallSite) {
     if is_hunted(cq) {
-        cq.hunt_found(address_of(at), found);
+        hunt::polled(cq, address_of(at), found);
     }
 }
 
@@ -50,11 +50,11 @@ pub fn armed(cq: &Arc<Cq>, at: CallSite, arm: impl FnOnce() -> Result<()>) -> Re
     if !is_hunted(cq) {
         return arm();
     }
-    let mut result = Ok(());
-    cq.hunt_arm(address_of(at), || {
-        result = arm();
-        0
-    });
+    let chosen = hunt::arming(cq, address_of(at));
+    let result = arm();
+    if let Some(chosen) = chosen {
+        hunt::armed(cq, &chosen);
+    }
     result
 }
 
@@ -72,7 +72,7 @@ pub fn posted<E>(
         return post();
     }
     let mut result = None;
-    qp.hunt_post(address_of(at), || {
+    hunt::post(qp, address_of(at), || {
         let posted = post();
         let errno = posted.as_ref().err().map_or(0, &errno_of);
         result = Some(posted);
@@ -90,16 +90,20 @@ pub fn received(
     at: CallSite,
     post: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
-    match cq.filter(|cq| is_hunted(cq)) {
-        Some(cq) => cq.hunt_call(Call::Receive, address_of(at), post),
-        None => post(),
-    }
+    let hunted = cq.filter(|cq| is_hunted(cq));
+    around(hunted.and_then(|cq| hunt::calling_on(cq, Call::Receive, address_of(at))), post)
 }
 
 /// Runs a call that takes an event of a channel.
 pub fn event<R>(channel: &CompChannel, at: CallSite, get: impl FnOnce() -> R) -> R {
-    match ON.load(Ordering::Relaxed) {
-        true => channel.hunt_event(address_of(at), get),
-        false => get(),
+    let is_on = ON.load(Ordering::Relaxed);
+    around(is_on.then(|| hunt::getting(channel, address_of(at))).flatten(), get)
+}
+
+fn around<R>(chosen: Option<hunt::Chosen>, call: impl FnOnce() -> R) -> R {
+    let result = call();
+    if let Some(chosen) = chosen {
+        chosen.after();
     }
+    result
 }

@@ -9,7 +9,7 @@ pub mod call;
 pub mod judge;
 pub(crate) mod process;
 
-pub use process::{is_ours, switches_in};
+pub use process::{is_ours, switches_in, threads};
 
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -1,11 +1,11 @@
 //! The order of locks, outermost first. A thread takes a lock only if its line stands below the
 //! lines of all locks which the thread holds.
 //!
-//! Each mutex and each reader-writer lock of the device, and of `adverb-ucma` above it, has a line
-//! here, and names the line in its type. Debug builds check the order at every lock call that may
-//! wait, and panic with both names. A `try_lock` never waits. Debug builds check a `try_lock` only
-//! for the locks taken after it. A thread never holds two locks of one line at once: never two
-//! queue pairs, and never the same lock for reading twice.
+//! Each mutex and each reader-writer lock of the device, and of `adverb-ucma` and `adverb-hunt`
+//! above it, has a line here, and names the line in its type. Debug builds check the order at every
+//! lock call that may wait, and panic with both names. A `try_lock` never waits. Debug builds check
+//! a `try_lock` only for the locks taken after it. A thread never holds two locks of one line at
+//! once: never two queue pairs, and never the same lock for reading twice.
 //!
 //! A line says what the lock guards and what the holder does under the lock. "Nothing more" means:
 //! the holder takes no other lock of this table. A logger may be called under any of these locks,
@@ -54,9 +54,9 @@ adverb_sync::ranks! {
     /// is entered.
     Unanswered = "the processes that have not answered a handshake";
 
-    /// The turn to repeat READs of a hunt: held while the READs are repeated, and while their
+    /// The turn of an adversary to repeat READs: held while the READs are repeated, and while their
     /// completions are added to a queue.
-    HuntTurn = "the turn to repeat READs";
+    AdversaryTurn = "the turn to repeat READs";
 
     // A queue pair, and the locks that its engine needs.
 
@@ -90,8 +90,8 @@ adverb_sync::ranks! {
     /// Acknowledgements of an object's events. A thread that destroys the object waits under this
     /// lock, and logs the reason of the wait.
     Acknowledgements = "the acknowledgements of an object's events";
-    /// Completions that a hunt holds back: held while they are added to their queue.
-    HuntWithheld = "the completions that a hunt holds";
+    /// Completions that an adversary holds back: held while they are added to their queue.
+    AdversaryQueue = "the completions that an adversary holds";
     /// A completion queue. Under this lock the event is queued and the timer is entered. Wakers are
     /// called, which only note their task. The function that takes completions out (`Cq::poll`)
     /// calls no code of the device, and drops no object of the device.
@@ -185,25 +185,7 @@ adverb_sync::ranks! {
     /// Pipes made in advance. This lock is only tried. Nothing more.
     SparePipes = "the pipes made in advance";
 
-    // Locks of a hunt (`adverb run --hunt`), taken in calls of the program and with each
-    // completion.
-
-    /// Staged requests on hunted queue pairs.
-    HuntLedgers = "the ledgers of a hunt";
-    /// Refused posts.
-    HuntRefused = "the posts that a hunt refused";
-    /// The schedule.
-    HuntSchedule = "the schedule of a hunt";
-    /// The points of the hunt reached so far: held while a new point is noted.
-    HuntPoints = "the points of a hunt";
-    /// The points and choices of a hunted part.
-    HuntPart = "the hunted part";
-    /// The hunted completion queues.
-    HuntQueues = "the hunted completion queues";
-    /// The queue pairs that carry out their requests late. Nothing more.
-    HuntLate = "the late queue pairs of a hunt";
-    /// The RDMA READs to repeat. Nothing more.
-    HuntReads = "the READs that a hunt repeats";
-    /// The process with the thread of its hunt.
-    HuntThread = "the thread of a hunt";
+    /// The tables of an adversary (`adverb-hunt`), one at a time: its schedule, its queues, staged
+    /// requests and late queue pairs.
+    AdversaryNotes = "the notes of an adversary";
 }

@@ -4,7 +4,7 @@ use crate::cq::CompChannel;
 use crate::error::{Error, Result};
 use crate::sites;
 use adverb_choice::{Call, ChoiceEntry, Plan, Schedule, Site, Which};
-use adverb_device::cq::hunt::{self, HuntedPart};
+use adverb_hunt::{self as hunt, HuntedPart};
 use adverb_sync::Mutex;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};

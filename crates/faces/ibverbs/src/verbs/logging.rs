@@ -47,10 +47,7 @@ pub fn init() {
     ONCE.call_once(|| {
         super::order::look();
         adverb_device::cq::set_code_namer(super::notify::name_code);
-        adverb_device::cq::hunt::set_namers(
-            super::notify::module_of,
-            super::notify::name_code_with_path,
-        );
+        adverb_hunt::set_namers(super::notify::module_of, super::notify::name_code_with_path);
         if log::set_logger(&SINK).is_ok() {
             let asked = std::env::var("ADVERB_LOG").ok();
             log::set_max_level(level(asked.as_deref()));

@@ -26,7 +26,7 @@ impl Node {
         if inner.outage == Some(OutageKind::DeviceFatal) {
             return self.deliver(qp, inner, &mut tx.effects);
         }
-        if inner.late {
+        if inner.kept {
             inner.engine.pause_requests(true);
         }
         let rings = if inner.carried.ring.is_near() { Rings::of(self) } else { None };
@@ -48,16 +48,14 @@ impl Node {
         }
     }
 
-    /// Requests of a queue pair leave again, after a hunt has kept them.
-    pub(crate) fn end_lateness(&self, qp: &AnyQp) {
-        if self.is_stale() {
-            return;
-        }
+    /// The requests of a queue pair leave again, after `Qp::keep_requests`.
+    pub fn let_requests_go(&self, qpn: u32) {
+        let Some(qp) = self.qp(qpn).filter(|_| !self.is_stale()) else { return };
         self.with_tx(|tx| {
             let mut inner = qp.inner.lock();
-            inner.late = false;
+            inner.kept = false;
             inner.engine.pause_requests(false);
-            self.pump(qp, &mut inner, tx);
+            self.pump(&qp, &mut inner, tx);
         });
     }
 

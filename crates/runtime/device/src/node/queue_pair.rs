@@ -105,8 +105,8 @@ pub(crate) struct QpInner {
     pub(crate) carried: Carried,
     /// Requests committed and not yet looked at, and their bytes.
     pub(crate) waiting: (usize, usize),
-    /// A hunt keeps the requests in the send queue for a while.
-    pub(crate) late: bool,
+    /// An adversary keeps the requests in the send queue for a while.
+    pub(crate) kept: bool,
     /// Chains of requests committed, and requests in them (DEF-8).
     pub(crate) commits: (u64, u64),
     /// Messages and bytes.
@@ -136,7 +136,7 @@ impl<O> QueuePair<O> {
             engine,
             carried: Carried::default(),
             waiting: (0, 0),
-            late: false,
+            kept: false,
             commits: (0, 0),
             traffic: Traffic::default(),
             faults,

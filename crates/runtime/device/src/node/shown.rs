@@ -38,7 +38,8 @@ pub fn of_this_process() -> Option<Page> {
 
 impl Node {
     /// Does a queue pair wait for a timer? A locked queue pair counts as working.
-    pub(crate) fn waits_for_timers(&self) -> bool {
+    #[must_use]
+    pub fn waits_for_timers(&self) -> bool {
         let waits =
             |qp: &Arc<AnyQp>| qp.inner.try_lock().is_none_or(|i| i.engine.waits_for_timer());
         self.registry.qps.from(0).iter().any(waits)

@@ -156,7 +156,8 @@ impl Node {
     }
 
     /// The node of this process, if there is one.
-    pub(crate) fn existing() -> Option<Arc<Node>> {
+    #[must_use]
+    pub fn existing() -> Option<Arc<Node>> {
         let place = NODES[instance_index(ProcessIdentity::current())].lock();
         place.as_ref().filter(|node| node.is_of_use()).cloned()
     }

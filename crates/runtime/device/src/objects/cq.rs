@@ -16,9 +16,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+mod adversary;
 mod channel;
 mod getting;
-pub mod hunt;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod notify;
@@ -26,6 +26,7 @@ mod shown;
 mod trace;
 mod watch;
 
+pub use adversary::{Adversary, Maker, install};
 pub use channel::CompChannel;
 pub use notify::ArmSite;
 pub use watch::{LostWakeup, set_code_namer};
@@ -71,8 +72,7 @@ pub struct Cq {
     timed: OnceLock<()>,
     /// The program does not read the time stamps of completions.
     untimed: AtomicBool,
-    /// Set if the program is hunted.
-    hunted: Option<Box<hunt::Hunted>>,
+    adversary: Option<Box<dyn Adversary>>,
     place: ListPlace,
 }
 
@@ -120,9 +120,10 @@ impl Cq {
                 format!("the device has {}", crate::objects::device::COMP_VECTORS),
             ));
         }
+        let number = context.node().registry.new_cq();
         let cq = Arc::new(Cq {
             context: context.clone(),
-            number: context.node().registry.new_cq(),
+            number,
             sink,
             core: NotifyCore::new(cqe)?,
             unread: AtomicUsize::new(0),
@@ -135,12 +136,14 @@ impl Cq {
             timer_at: AtomicU64::new(u64::MAX),
             timed: OnceLock::new(),
             untimed: AtomicBool::new(false),
-            hunted: hunt::Hunted::new(),
+            adversary: adversary::of_new_queue(number),
             place: context.place(),
         });
         let listed: Weak<Cq> = Arc::downgrade(&cq);
         cq.place.fill(listed);
-        cq.enter_hunt();
+        if let Some(adversary) = &cq.adversary {
+            adversary.enters(&cq);
+        }
         if let Sink::Channel(channel) = &cq.sink {
             channel.add(&cq);
         }
@@ -193,20 +196,33 @@ impl Cq {
         completion: Completion,
         now: impl FnOnce() -> Time,
     ) -> Result<(), Cause> {
-        if self.hunted.is_some() {
-            return self.push_hunted(completion, now);
+        if let Some(adversary) = &self.adversary {
+            return self.push_unless_withheld(&**adversary, completion, now);
         }
         self.add(completion, now)
     }
 
-    /// As [`Cq::push`], unless the hunt holds the completion back.
     #[cold]
-    fn push_hunted(
+    fn push_unless_withheld(
         self: &Arc<Self>,
+        adversary: &dyn Adversary,
         completion: Completion,
         now: impl FnOnce() -> Time,
     ) -> Result<(), Cause> {
-        self.hold(completion).map_or(Ok(()), |completion| self.add(completion, now))
+        adversary.completes(self, completion).map_or(Ok(()), |completion| self.add(completion, now))
+    }
+
+    /// Adds a completion that the queue's adversary has withheld.
+    pub fn make_visible(self: &Arc<Self>, completion: Completion) {
+        // A lost completion was reported.
+        let _ = self.add(completion, || self.context.node().now());
+    }
+
+    /// The adversary of the queue.
+    #[inline]
+    #[must_use]
+    pub fn adversary(&self) -> Option<&dyn Adversary> {
+        self.adversary.as_deref()
     }
 
     #[inline(always)]
@@ -275,8 +291,8 @@ impl Cq {
         } else {
             node.pump_pending();
         }
-        if self.hunted.is_some() {
-            return self.poll_hunted(max, take);
+        if let Some(adversary) = &self.adversary {
+            return self.poll_against(&**adversary, max, take);
         }
         self.core.poll(max, take)
     }
@@ -300,10 +316,24 @@ impl Cq {
         let leave = |cq: &adverb_engine::Cq| {
             !insist && self.unread.load(Ordering::Relaxed) > 0 && cq.next_made_the_event()
         };
-        if self.hunted.is_some() {
-            return self.poll_hunted(1, take);
+        if let Some(adversary) = &self.adversary {
+            return self.poll_against(&**adversary, 1, take);
         }
         self.core.poll_unless(leave, 1, take)
+    }
+
+    #[cold]
+    fn poll_against(
+        self: &Arc<Self>,
+        adversary: &dyn Adversary,
+        max: usize,
+        mut take: impl FnMut(Completion),
+    ) -> Result<usize, Cause> {
+        adversary.polls(self);
+        self.core.poll(max, |c| {
+            adversary.polled(&c);
+            take(c);
+        })
     }
 
     /// Number of waiting completions; makes no progress.
@@ -501,7 +531,9 @@ impl Cq {
 
     /// Removes the completions of a destroyed or reset queue pair.
     pub(crate) fn purge(&self, qpn: u32) {
-        self.hunt_purge(qpn);
+        if let Some(adversary) = &self.adversary {
+            adversary.purged(qpn);
+        }
         self.core.purge(qpn);
     }
 

@@ -18,8 +18,8 @@ use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-mod hunt;
 mod init;
+mod kept;
 mod modify;
 mod owner;
 mod post;
@@ -179,6 +179,16 @@ impl Qp {
     #[must_use]
     pub fn pd(&self) -> Option<&Arc<Pd>> {
         self.own.pd.as_ref()
+    }
+    /// The completion queue of requests.
+    #[must_use]
+    pub fn send_cq(&self) -> Option<&Arc<Cq>> {
+        self.own.send_cq.as_ref()
+    }
+    /// The completion queue of receives.
+    #[must_use]
+    pub fn recv_cq(&self) -> Option<&Arc<Cq>> {
+        self.own.recv_cq.as_ref()
     }
     /// The context.
     #[must_use]

@@ -4,7 +4,7 @@ use super::attempt::{Attempt, LOST, Limits, Output, SILENCE, Verdict, Who, lost,
 use super::stuck::Watcher;
 use crate::examination::Examination;
 use adverb_choice::{RunPath, Schedule};
-use adverb_device::cq::hunt;
+use adverb_hunt as hunt;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::{Signal, killpg};

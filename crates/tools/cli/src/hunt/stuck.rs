@@ -2,7 +2,7 @@
 //! from the progress that the device logs.
 use adverb_device::asleep::call::sleeps_for_ever;
 use adverb_device::asleep::{is_ours, switches_in};
-use adverb_device::cq::hunt::WORDS;
+use adverb_hunt::WORDS;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};

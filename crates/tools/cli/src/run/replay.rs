@@ -1,6 +1,6 @@
 //! The variable that repeats the choices of a hunt.
 use adverb_choice::Schedule;
-use adverb_device::cq::hunt;
+use adverb_hunt as hunt;
 use std::ffi::OsString;
 use std::path::Path;
 

@@ -1,5 +1,5 @@
 //! `adverb hunt`, `adverb run --replay`: tells the calling places in the program to the device as
-//! an adversary ([`adverb_device::cq::hunt`]), and delays or refuses calls.
+//! an adversary ([`adverb_hunt`]), and delays or refuses calls.
 use super::call::{Call, CallOutcome, What};
 use super::observer::{Observer, When};
 use super::undefined::{scramble, scramble_current};
@@ -8,9 +8,9 @@ use crate::errno;
 use crate::handles::{hot, session, this_thread};
 use crate::objects::CqObj;
 use adverb_choice::Call as Point;
-use adverb_device::cq::hunt::{Chosen, hunt};
 use adverb_device::engine::WcStatus;
 use adverb_device::{Cq, Qp};
+use adverb_hunt::{self as hunt, Chosen};
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -27,8 +27,8 @@ pub enum Kept {
     Poll(Arc<Cq>),
     Arm(Arc<Cq>, Chosen),
     Post(Arc<Qp>, Chosen),
-    Receive(Arc<Qp>, Chosen),
-    Event(Chosen),
+    /// A call that ends with [`Chosen::after`].
+    Other(Chosen),
 }
 
 impl Observer for Hunting {
@@ -40,7 +40,7 @@ impl Observer for Hunting {
 
     fn begin(&self, when: When) {
         if when == When::Use {
-            BEGUN.store(hunt().is_some(), Ordering::Relaxed);
+            BEGUN.store(hunt::is_on(), Ordering::Relaxed);
         }
     }
 
@@ -53,38 +53,33 @@ impl Observer for Hunting {
         let kept = match call.what() {
             What::Poll { cq, .. } => hot(cq).ok().map(|obj| Kept::Poll(obj.cq.clone())),
             What::Arm { cq, .. } => hot(cq).ok().map(|obj| obj.cq.clone()).and_then(|queue| {
-                let chosen = queue.hunt_arming(place)?;
+                let chosen = hunt::arming(&queue, place)?;
                 Some(Kept::Arm(queue, chosen))
             }),
             What::PostSend { qp, wr } => posting(hot(qp).ok().map(|obj| obj.qp.clone()), place)
                 .map_err(|refused| CallOutcome::post(refused, wr))?,
             What::CompleteChain { qp } => posting(hot(qp).ok().map(|obj| obj.qp.clone()), place)
                 .map_err(CallOutcome::number)?,
-            What::PostRecv { qp, .. } => {
-                hot(qp).ok().map(|obj| obj.qp.clone()).and_then(|queue_pair| {
-                    let chosen = queue_pair.context().hunt_calling(Point::Receive, place)?;
-                    Some(Kept::Receive(queue_pair, chosen))
-                })
-            }
+            What::PostRecv { .. } => hunt::calling(Point::Receive, place).map(Kept::Other),
             What::Named { name, args: [qp, attr, mask, ..] } if name == c"ibv_modify_qp" => {
                 let (qp, attr) = (*qp as *mut ibv_qp, *attr as *const ibv_qp_attr);
                 let changes_state = *mask as u32 & IBV_QP_STATE != 0 && !attr.is_null();
                 // SAFETY: the program's argument, valid during the call.
                 let fails = changes_state && unsafe { (*attr).qp_state } == IBV_QPS_ERR;
                 if let Some(obj) = hot(qp).ok().filter(|_| fails) {
-                    obj.qp.hunt_failing(place);
+                    hunt::failing(&obj.qp, place);
                 }
                 None
             }
             What::CqEvent { channel: Some(channel), .. } => {
-                let chosen = channel.hunt_getting(place);
-                if chosen.as_ref().is_some_and(|chosen| channel.hunt_interrupts(chosen)) {
+                let chosen = hunt::getting(channel, place);
+                if chosen.as_ref().is_some_and(|chosen| hunt::interrupts(channel, chosen)) {
                     return Err(CallOutcome::number(errno::minus_one(libc::EINTR)));
                 }
-                chosen.map(Kept::Event)
+                chosen.map(Kept::Other)
             }
-            What::AsyncEvent { device: Some(device), .. } => {
-                device.hunt_calling(Point::Async, place).map(Kept::Event)
+            What::AsyncEvent { device: Some(_), .. } => {
+                hunt::calling(Point::Async, place).map(Kept::Other)
             }
             _ => None,
         };
@@ -103,16 +98,12 @@ impl Observer for Hunting {
                 // SAFETY: if the poll found a completion, this thread polls.
                 unsafe { polled_extended(cq, outcome.code(), place) }
             }
-            (_, Kept::Arm(queue, chosen)) => queue.hunt_armed(&chosen),
+            (_, Kept::Arm(queue, chosen)) => hunt::armed(&queue, &chosen),
             (_, Kept::Post(queue_pair, chosen)) => {
-                queue_pair.hunt_posted(place, &chosen, outcome.code())
+                hunt::posted(&queue_pair, place, &chosen, outcome.code())
             }
-            (_, Kept::Receive(queue_pair, chosen)) => queue_pair.context().hunt_called(&chosen),
-            (What::CqEvent { channel: Some(channel), .. }, Kept::Event(chosen)) => {
-                channel.hunt_got(&chosen)
-            }
-            (What::AsyncEvent { device: Some(device), .. }, Kept::Event(chosen)) => {
-                device.hunt_called(&chosen);
+            (_, Kept::Other(chosen)) => {
+                chosen.after();
             }
             _ => {}
         }
@@ -122,7 +113,7 @@ impl Observer for Hunting {
 /// The program is about to post. The error is the errno of a refused post.
 fn posting(queue_pair: Option<Arc<Qp>>, place: usize) -> Result<Option<Kept>, c_int> {
     let Some(queue_pair) = queue_pair else { return Ok(None) };
-    let chosen = queue_pair.hunt_posting(place).map_err(|e| e as c_int)?;
+    let chosen = hunt::posting(&queue_pair, place).map_err(|e| e as c_int)?;
     Ok(chosen.map(|chosen| Kept::Post(queue_pair, chosen)))
 }
 
@@ -136,12 +127,12 @@ unsafe fn polled(queue: &Arc<Cq>, wc: *mut ibv_wc, found: c_int, place: usize) {
         // SAFETY: the caller's promise.
         let wc = unsafe { &mut *wc.add(i) };
         if wc.status != IBV_WC_SUCCESS
-            && let Some(garbage) = queue.hunt_failed(place)
+            && let Some(garbage) = hunt::garbage(queue, place)
         {
             scramble(wc, garbage);
         }
     }
-    queue.hunt_found(place, found);
+    hunt::polled(queue, place, found);
 }
 
 /// An extended poll has answered.
@@ -151,8 +142,8 @@ unsafe fn polled(queue: &Arc<Cq>, wc: *mut ibv_wc, found: c_int, place: usize) {
 unsafe fn polled_extended(cq: *mut ibv_cq_ex, result: c_int, place: usize) {
     let Some(queue) = hot(cq).ok().map(|obj| obj.cq.clone()) else { return };
     match result {
-        0 => queue.hunt_found(place, 1),
-        libc::ENOENT => return queue.hunt_found(place, 0),
+        0 => hunt::polled(&queue, place, 1),
+        libc::ENOENT => return hunt::polled(&queue, place, 0),
         _ => return,
     }
     let Some(obj) = session(cq, this_thread()) else { return };
@@ -160,7 +151,7 @@ unsafe fn polled_extended(cq: *mut ibv_cq_ex, result: c_int, place: usize) {
     // SAFETY: between start and end this thread is the only user.
     if let Some(c) = unsafe { (*obj.current.get()).as_mut() }
         && c.status != WcStatus::Success
-        && let Some(garbage) = queue.hunt_failed(place)
+        && let Some(garbage) = hunt::garbage(&queue, place)
     {
         scramble_current(c, garbage);
     }

@@ -19,7 +19,6 @@ use super::observers::call::Event;
 use super::observers::list::tell;
 use crate::abi::rdma_user_cm::{Reply, Request};
 use adverb_device::Errno;
-use adverb_device::cq::hunt;
 use adverb_os::Uncancelled;
 use adverb_ucma::{Caller, Channel};
 use callers::{Memory, Program, SystemLibrary, Typed};
@@ -138,13 +137,13 @@ fn write(channel: Arc<Channel>, address: u64, len: usize) -> Result<(), Errno> {
 /// call. With 1 the caller calls [`adverb_ucma_event_read`] after the read.
 pub extern "C" fn adverb_ucma_event_at(place: usize) -> c_int {
     let _uncancelled = Uncancelled::throughout();
-    hunt::read_connection_event_at(place.wrapping_sub(1)).into()
+    adverb_hunt::read_connection_event_at(place.wrapping_sub(1)).into()
 }
 
 /// The event was read.
 pub extern "C" fn adverb_ucma_event_read() {
     let _uncancelled = Uncancelled::throughout();
-    hunt::read_connection_event();
+    adverb_hunt::read_connection_event();
 }
 
 /// The program gets the event of kind `kind` at the address `event`. The event counts for `owner`,

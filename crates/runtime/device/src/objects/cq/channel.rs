@@ -46,6 +46,18 @@ impl CompChannel {
         }))
     }
 
+    /// The first of the channel's queues.
+    #[must_use]
+    pub fn first_queue(&self) -> Option<Arc<Cq>> {
+        self.cqs.lock().first().and_then(Weak::upgrade)
+    }
+
+    /// Would [`CompChannel::next_event`] sleep now?
+    #[must_use]
+    pub fn would_sleep(&self) -> bool {
+        self.events.would_sleep()
+    }
+
     /// The descriptor, readable exactly while an event waits (CHN-2).
     #[must_use]
     pub fn raw_fd(&self) -> RawFd {

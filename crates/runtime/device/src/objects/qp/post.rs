@@ -5,6 +5,7 @@ use crate::faults::Call;
 use crate::node::carriers::frames::Ethernet;
 use crate::node::carriers::ring::Rings;
 use crate::node::{Owner, PlainOp, PlainPost, QpInner, inject};
+use crate::objects::cq::Adversary;
 use crate::ranks;
 use adverb_engine::wr::SendOp;
 use adverb_engine::{Cause, CqRef, Payload, PostError, QpState, RecvWr, SendWr, Time};
@@ -103,7 +104,9 @@ impl Qp {
         }
         node.with_tx(|tx| {
             let n = inner.engine.commit_sends(&mut tx.effects);
-            self.hunt_committed();
+            if let Some(adversary) = self.adversary() {
+                adversary.committed(self.number());
+            }
             inner.commits.0 += u64::from(n > 0);
             inner.commits.1 += n as u64;
             inner.waiting.0 += n;
@@ -164,11 +167,21 @@ impl Qp {
         })
     }
 
+    /// The adversary of the send queue.
+    #[inline]
+    fn adversary(&self) -> Option<&dyn Adversary> {
+        self.send_cq()?.adversary()
+    }
+
     fn stage(&self, inner: &mut QpInner, wr: &SendWr<'_>) -> Result<(), Error> {
         if let Some(nic) = self.own.context.nic() {
             nic.check_send(wr)?;
         }
-        self.hunt_stage(&inner.engine)?;
+        if let Some(cq) = self.send_cq()
+            && let Some(adversary) = cq.adversary()
+        {
+            adversary.stages(cq, self.number(), &inner.engine)?;
+        }
         if inner.faults.is_some() {
             self.own.context.node().fault_call(Call::PostSend)?;
         }
@@ -176,7 +189,9 @@ impl Qp {
         if matches!(wr.op, SendOp::Write(_) | SendOp::Read(_)) {
             self.own.context.node().posts_one_sided();
         }
-        self.hunt_staged(wr, inner.engine.config().signal_all);
+        if let Some(adversary) = self.adversary() {
+            adversary.staged(self.number(), wr, inner.engine.config().signal_all);
+        }
         let len = match wr.data {
             Payload::Sges(sges) => sges.iter().map(|s| s.length as usize).sum(),
             Payload::Inline(parts) => parts.iter().map(|p| p.len()).sum::<usize>(),
@@ -255,7 +270,7 @@ impl SendChain<'_> {
             && inner.outage.is_none()
             && inner.rendezvous.is_empty()
             && own.context.nic().is_none();
-        if !plain || own.send_cq.as_ref().is_some_and(|cq| cq.is_hunted()) {
+        if !plain || qp.adversary().is_some() {
             return false;
         }
         let node = own.context.node();

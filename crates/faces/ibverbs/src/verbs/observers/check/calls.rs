@@ -9,7 +9,6 @@ use crate::verbs::failure;
 use crate::verbs::observers::undefined::scramble;
 use crate::verbs::post::slice;
 use adverb_check::{CodeAddress, Completed, Piece, Reads, Refused, Request};
-use adverb_device::cq::hunt;
 use adverb_device::engine::QpState;
 use adverb_device::{Cq, Errno, Qp};
 use adverb_sync::MutexGuard;
@@ -279,7 +278,7 @@ impl Check {
         });
         if room < requests.len() {
             // A hunt learns from refusals at which places the program tries again.
-            hunt::note_refused(place);
+            adverb_hunt::note_refused(place);
         }
         Posting { number, requests, room, place, _alone }
     }

@@ -191,7 +191,7 @@ impl<'a> Rings<'a> {
         let taps = self.node.taps.as_ref();
         let profile = taps.and_then(Taps::profile);
         let keys = match profile {
-            _ if inner.late => self.node.keys.read(),
+            _ if inner.kept => self.node.keys.read(),
             Some(profile) if profile.holds(self.node, inner) => self.node.keys.read(),
             _ => self.perform(qp, inner, effects, peer),
         };

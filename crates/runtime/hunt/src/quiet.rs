@@ -1,10 +1,10 @@
 //! Decides whether a hunted run can still make progress by itself: from the threads of all its
 //! processes, as the kernel shows them in `/proc`.
 //!
-//! Each process of a hunt writes its number to the log of the run ([`Hunt`](super::Hunt)). A call
+//! Each process of a hunt writes its number to the log of the run (`process::Hunt`). A call
 //! that waits, or a held completion, then need not wait for a fixed time of silence.
-use crate::asleep::call::{Line, parse, sleeps_for_ever};
-use crate::asleep::is_ours;
+use adverb_device::asleep::call::{Line, parse, sleeps_for_ever};
+use adverb_device::asleep::is_ours;
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{Pid, gettid};
 use std::collections::{BTreeSet, HashMap};
@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 /// The word before the number of a process in the log.
-pub(super) const PROCESS: &str = "process";
+pub(crate) const PROCESS: &str = "process";
 /// A thread that has slept so often for a short time, without progress, polls for something.
 const NAPS: u64 = 4;
 /// The most bytes read from the log at a time.
@@ -73,7 +73,7 @@ impl ProcessLook {
 
 /// Looks at the processes of a run again and again.
 #[derive(Debug, Default)]
-pub(super) struct Looker {
+pub(crate) struct Looker {
     /// Bytes of the log read so far, and the last incomplete line.
     read: u64,
     rest: Vec<u8>,
@@ -86,14 +86,14 @@ pub(super) struct Looker {
 
 impl Looker {
     /// Progress was made: the silent time begins again.
-    pub(super) fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.first.clear();
         self.last.clear();
     }
 
     /// Looks once. Since [`Looker::restart`], have all processes of the run come to rest? `false`
     /// as well if the kernel does not tell.
-    pub(super) fn is_quiet(&mut self, log: &File, enough: Duration) -> bool {
+    pub(crate) fn is_quiet(&mut self, log: &File, enough: Duration) -> bool {
         self.read_log(log);
         let mut quiet = !self.processes.is_empty();
         for process in self.processes.clone() {

@@ -1,6 +1,6 @@
 //! The late queue pairs of a hunted process, as values.
-use crate::node::AnyQp;
-use std::sync::Weak;
+use adverb_device::asleep::call::{Line, parse};
+use adverb_device::asleep::threads;
 use std::time::{Duration, Instant};
 
 /// A late queue pair begins when the program has slept for this time.
@@ -12,8 +12,8 @@ const MANY: usize = 8;
 
 /// The late queue pairs, in the order of their posts.
 #[derive(Debug, Default)]
-pub(super) struct LateQueuePairs {
-    pub(super) list: Vec<LateQueuePair>,
+pub(crate) struct LateQueuePairs {
+    pub(crate) list: Vec<LateQueuePair>,
     /// When all threads of the program were first seen asleep.
     asleep: Option<Instant>,
     /// When the last late queue pair began.
@@ -21,22 +21,18 @@ pub(super) struct LateQueuePairs {
 }
 
 #[derive(Debug)]
-pub(super) struct LateQueuePair {
-    pub(super) qp: Weak<AnyQp>,
-    pub(super) since: Instant,
-    pub(super) longest: Duration,
+pub(crate) struct LateQueuePair {
+    pub(crate) qpn: u32,
+    pub(crate) since: Instant,
+    pub(crate) longest: Duration,
     /// The requests leave when the program sleeps.
-    pub(super) until_sleep: bool,
+    pub(crate) until_sleep: bool,
 }
 
 impl LateQueuePairs {
     /// Takes the queue pair that begins now. Of several queue pairs the last begins first.
     /// `asleep`: all threads of the program sleep.
-    pub(super) fn next_due(
-        &mut self,
-        now: Instant,
-        asleep: impl FnOnce() -> bool,
-    ) -> Option<Weak<AnyQp>> {
+    pub(crate) fn next_due(&mut self, now: Instant, asleep: impl FnOnce() -> bool) -> Option<u32> {
         if self.list.is_empty() {
             return None;
         }
@@ -50,8 +46,18 @@ impl LateQueuePairs {
         };
         let at = self.list.iter().rposition(due).filter(|_| apart)?;
         self.begun = Some(now);
-        Some(self.list.remove(at).qp)
+        Some(self.list.remove(at).qpn)
     }
+}
+
+/// Do all threads of the program sleep?
+pub(crate) fn everyone_sleeps() -> bool {
+    let sleeps = |id: &i32| {
+        let line = std::fs::read_to_string(format!("/proc/self/task/{id}/syscall"));
+        // A thread that has just ended has no file.
+        line.is_ok_and(|line| matches!(parse(&line), Some(Line::Blocked(_))))
+    };
+    threads().is_some_and(|threads| threads.iter().all(sleeps))
 }
 
 #[cfg(test)]
@@ -59,8 +65,7 @@ mod tests {
     use super::*;
 
     fn late(millis: u64, since: Instant, until_sleep: bool) -> LateQueuePair {
-        let qp = Weak::<crate::node::QueuePair<crate::objects::qp::QpObject>>::new();
-        LateQueuePair { qp, since, longest: Duration::from_millis(millis), until_sleep }
+        LateQueuePair { qpn: 1, since, longest: Duration::from_millis(millis), until_sleep }
     }
 
     /// HUN-13: late queue pairs begin when the program has slept, or after the longest time, and

@@ -1,4 +1,4 @@
-//! One-sided requests that a hunt performs in parts, or a second time.
+//! One-sided requests that are performed in parts, or a second time, for an adversary.
 use super::rings::Rings;
 use crate::host::Ends;
 use crate::node::core::Node;
@@ -44,8 +44,10 @@ impl Node {
 
     /// Performs a READ once more, as after a lost response. Nothing happens if the memory is out of
     /// reach.
-    pub(crate) fn read_again(&self, qp: &AnyQp, inner: &mut QpInner, remote: Remote, to: &[Sge]) {
+    pub fn read_again(&self, qpn: u32, remote: Remote, to: &[Sge]) {
+        let Some(qp) = self.qp(qpn).filter(|_| !self.is_stale()) else { return };
         let Some(rings) = Rings::of(self) else { return };
+        let inner = &mut *qp.inner.lock();
         let ends = Ends { qpn: qp.number(), dest_qpn: inner.engine.attr().dest_qpn };
         let QpInner { engine, carried, .. } = inner;
         let super::state::Connected { peer: Some(peer), seen, .. } = &mut carried.ring else {

@@ -1,11 +1,11 @@
-//! The view of a hunted program: completions come later than necessary, and all other behaviour
-//! follows the rules.
+//! The view of a program with an adversary: completions come later than necessary, and all other
+//! behaviour follows the rules.
 mod common;
 use adverb_choice::{Call, Choice, ChoiceEntry, Schedule, Site, Which};
-use adverb_device::cq::hunt;
 use adverb_device::engine::cq::arm::ArmKind;
 use adverb_device::engine::wr::Remote;
 use adverb_device::engine::{PathMtu, Payload, QpType, SendFlags, SendOp, SendWr, Sge};
+use adverb_hunt as adversary;
 use common::{QpEnd, pair};
 use std::time::{Duration, Instant};
 
@@ -19,14 +19,14 @@ const LATE: usize = 0x60;
 const TAIL: usize = 0x70;
 const READS: usize = 0x80;
 
-fn hunted() -> (QpEnd, QpEnd) {
+fn tried() -> (QpEnd, QpEnd) {
     let entry = |call, address: usize, choice| {
         let site = Site { call, place: format!("{address:#x}") };
         ChoiceEntry { site, object: Which::Any, count: Which::Any, choice }
     };
     // A process has one schedule. The first test sets the schedule, and all tests use the same
     // entries.
-    let _ = hunt::set(Schedule::of(vec![
+    let _ = adversary::set(Schedule::of(vec![
         entry(Call::Poll, HOLDS, Choice::Hold),
         entry(Call::Poll, DRIPS, Choice::Drip),
         entry(Call::Arm, WAITS, Choice::Before),
@@ -36,7 +36,7 @@ fn hunted() -> (QpEnd, QpEnd) {
         entry(Call::Post, TAIL, Choice::TailFirst),
         entry(Call::Post, READS, Choice::ReadLate),
     ]));
-    assert!(hunt::hunt().is_some());
+    assert!(adversary::is_on());
     pair(QpType::Rc, PathMtu::Mtu1024)
 }
 
@@ -75,8 +75,15 @@ fn too_early(what: &str) {
 fn poll(end: &QpEnd, address: usize, max: usize) -> Vec<u64> {
     let mut ids = Vec::new();
     let found = end.cq.poll(max, |c| ids.push(c.wr_id)).unwrap();
-    end.cq.hunt_found(address, found);
+    adversary::polled(&end.cq, address, found);
     ids
+}
+
+/// Arms the queue, as the code at `address` would.
+fn arm(end: &QpEnd, address: usize) {
+    let chosen = adversary::arming(&end.cq, address).unwrap();
+    end.cq.req_notify(ArmKind::Next).unwrap();
+    adversary::armed(&end.cq, &chosen);
 }
 
 /// Polls until `n` completions have arrived.
@@ -104,13 +111,13 @@ fn send(a: &QpEnd, b: &QpEnd, n: u64) {
 #[test]
 fn withheld_completions_come_after_the_arm_with_their_event() {
     apart("withheld_completions_come_after_the_arm_with_their_event", || {
-        let (a, b) = hunted();
+        let (a, b) = tried();
         for _ in 0..TRIES {
             assert!(poll(&b, HOLDS, 8).is_empty());
             send(&a, &b, 3);
             a.wait(3);
             let was_withheld = b.cq.is_empty();
-            b.cq.hunt_arm(0, || b.cq.req_notify(ArmKind::Next).map_or(1, |()| 0));
+            arm(&b, 0);
             let soon = Instant::now() + Duration::from_millis(500);
             let event = b.channel.next_event(Some(soon));
             assert_eq!(take(&b, 3), [0, 1, 2]);
@@ -129,7 +136,7 @@ fn withheld_completions_come_after_the_arm_with_their_event() {
 /// HUN-5: withheld completions arrive even without an arm, so a correct program makes progress.
 #[test]
 fn withheld_completions_come_in_the_end() {
-    let (a, b) = hunted();
+    let (a, b) = tried();
     assert!(poll(&b, HOLDS, 8).is_empty());
     send(&a, &b, 4);
     a.wait(4);
@@ -140,7 +147,7 @@ fn withheld_completions_come_in_the_end() {
 #[test]
 fn completions_drip() {
     apart("completions_drip", || {
-        let (a, b) = hunted();
+        let (a, b) = tried();
         for _ in 0..TRIES {
             let begun = Instant::now();
             assert!(poll(&b, DRIPS, 8).is_empty());
@@ -166,12 +173,12 @@ fn completions_drip() {
 /// finds all of them.
 #[test]
 fn an_arm_that_waits_makes_no_event_of_what_was_there() {
-    let (a, b) = hunted();
+    let (a, b) = tried();
     // Repeat, because another thread may lose the processor between the receipt and the processing
     // of the packets.
     for _ in 0..2000 {
         send(&a, &b, 3);
-        b.cq.hunt_arm(WAITS, || b.cq.req_notify(ArmKind::Next).map_or(1, |()| 0));
+        arm(&b, WAITS);
         let (arrived, event) = (b.cq.len(), b.channel.try_event());
         a.wait(3);
         assert_eq!(take(&b, 3), [0, 1, 2]);
@@ -201,7 +208,7 @@ fn request(
     flags: SendFlags,
     sges: &[Sge],
 ) -> i32 {
-    end.qp.hunt_post(address, || {
+    adversary::post(&end.qp, address, || {
         let wr = SendWr {
             wr_id: i as u64,
             flags: SendFlags::SIGNALED | flags,
@@ -218,7 +225,7 @@ fn request(
 /// the request or of a later request.
 #[test]
 fn a_full_queue_is_full_until_its_completions_are_polled() {
-    let (a, b) = hunted();
+    let (a, b) = tried();
     let depth = a.qp.query().cap.max_send_wr as usize;
     for round in 0..2 {
         for i in 0..depth {
@@ -235,7 +242,7 @@ fn a_full_queue_is_full_until_its_completions_are_polled() {
 /// even if the queue has room. The refusals end after a limited number.
 #[test]
 fn a_post_that_has_room_is_refused_where_the_program_tries_again() {
-    let (a, b) = hunted();
+    let (a, b) = tried();
     let depth = a.qp.query().cap.max_send_wr as usize;
     for i in 0..depth {
         b.recv(i as u64, &[b.sge(0, 64)]);
@@ -271,7 +278,7 @@ fn place(end: &QpEnd, offset: usize) -> Remote {
 #[test]
 fn a_late_queue_pair_is_overtaken_by_another() {
     apart("a_late_queue_pair_is_overtaken_by_another", || {
-        let ((a, b), (c, d)) = (hunted(), hunted());
+        let ((a, b), (c, d)) = (tried(), tried());
         for i in 1..=TRIES {
             assert!(a.pages.write_at(0, &[i; 64]));
             d.recv(0, &[d.sge(0, 64)]);
@@ -297,7 +304,7 @@ fn a_late_queue_pair_is_overtaken_by_another() {
 fn the_last_line_of_a_write_comes_first() {
     apart("the_last_line_of_a_write_comes_first", || {
         const LEN: usize = 4096;
-        let (a, b) = hunted();
+        let (a, b) = tried();
         if std::env::var("ADVERB_PATH").is_ok_and(|path| path == "wire") {
             return;
         }
@@ -321,7 +328,7 @@ fn the_last_line_of_a_write_comes_first() {
 #[test]
 fn a_read_is_overtaken_by_a_send_without_a_fence() {
     apart("a_read_is_overtaken_by_a_send_without_a_fence", || {
-        let (a, b) = hunted();
+        let (a, b) = tried();
         if std::env::var("ADVERB_PATH").is_ok_and(|path| path == "wire") {
             return;
         }

@@ -1,0 +1,94 @@
+//! The thread of a hunted process: releases withheld completions that are due, and lets late queue
+//! pairs begin.
+use super::{Why, of};
+use crate::late::everyone_sleeps;
+use crate::process::{Hunt, restart_look};
+use crate::quiet::PROCESS;
+use adverb_device::Cq;
+use adverb_device::node::Node;
+use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+/// Processor time of a thread without progress, after which the thread counts as waiting: during
+/// the first holds, because a program may poll for a while before it sleeps,
+const FIRST_HOLD_TIME: Duration = Duration::from_millis(20);
+const FIRST_HOLDS: u64 = 4;
+/// and during later holds.
+const HOLD_TIME: Duration = Duration::from_millis(1);
+/// Period of the thread that releases withheld completions, and how many periods lie between two
+/// progress lines in the log.
+const TICK: Duration = Duration::from_micros(500);
+const TICKS_A_BEAT: u32 = 100;
+
+impl Hunt {
+    /// The queue was made.
+    pub(crate) fn enters(&'static self, cq: &Arc<Cq>) {
+        let mut queues = self.queues.lock();
+        queues.list.retain(|cq| cq.strong_count() > 0);
+        queues.list.push(Arc::downgrade(cq));
+        drop(queues);
+        self.see_to_thread();
+    }
+
+    /// Makes sure that the thread which releases withheld completions runs. The child of a fork
+    /// gets its own thread.
+    fn see_to_thread(&'static self) {
+        let mut queues = self.queues.lock();
+        let own = std::process::id();
+        if std::mem::replace(&mut queues.thread_of, own) == own {
+            return;
+        }
+        self.say(&format!("{PROCESS} {own}"));
+        // The program's signal handlers must run on the program's own threads.
+        let mut old = SigSet::empty();
+        let blocked =
+            pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut old));
+        let spawned = std::thread::Builder::new().name("adverb-hunt".into()).spawn(|| self.run());
+        if blocked.is_ok() {
+            let _ = pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&old), None);
+        }
+        if let Err(e) = spawned {
+            log::error!("no completion is held, as no thread can be started: {e}");
+            queues.thread_of = 0;
+        }
+    }
+
+    /// Lets a late queue pair begin, if one is due.
+    fn end_lateness(&self) {
+        let due = self.late.lock().next_due(Instant::now(), everyone_sleeps);
+        if let (Some(qpn), Some(node)) = (due, Node::existing()) {
+            node.let_requests_go(qpn);
+        }
+    }
+
+    fn run(&self) {
+        let (mut said, mut ticks, mut seen) = (u64::MAX, 0, u64::MAX);
+        loop {
+            std::thread::sleep(TICK);
+            let cqs: Vec<_> = self.queues.lock().list.iter().filter_map(Weak::upgrade).collect();
+            let beats = self.beats.load(Ordering::Relaxed);
+            let hunted = || cqs.iter().filter_map(|cq| Some((cq, of(cq)?)));
+            let holds = hunted().any(|(_, queue)| queue.withholds());
+            if beats != seen || !holds {
+                restart_look();
+                seen = beats;
+            }
+            let is_first = self.holds.load(Ordering::Relaxed) <= FIRST_HOLDS;
+            let enough = if is_first { FIRST_HOLD_TIME } else { HOLD_TIME };
+            let why = if holds && self.is_at_rest(enough) { Why::Rest } else { Why::Time };
+            hunted().for_each(|(cq, queue)| queue.let_go(cq, why));
+            self.end_lateness();
+            ticks += 1;
+            if ticks % TICKS_A_BEAT == 0 && beats != said {
+                said = beats;
+                self.say(&format!("beat {} {beats}", std::process::id()));
+            } else if ticks % TICKS_A_BEAT == 0
+                && Node::existing().is_some_and(|node| node.waits_for_timers())
+            {
+                self.say(&format!("timer {}", std::process::id()));
+            }
+        }
+    }
+}
