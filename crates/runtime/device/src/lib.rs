@@ -8,7 +8,6 @@
 #![warn(missing_docs)]
 
 mod acks;
-pub mod asleep;
 pub mod async_event;
 pub mod capture;
 pub mod catalogue;
@@ -25,6 +24,7 @@ mod memory;
 pub mod nic;
 pub mod node;
 mod objects;
+mod own_id;
 pub mod ranks;
 pub mod selection;
 pub mod snapshot;

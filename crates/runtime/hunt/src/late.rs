@@ -1,6 +1,6 @@
 //! The late queue pairs of a hunted process, as values.
-use adverb_device::asleep::call::{Line, parse};
-use adverb_device::asleep::threads;
+use adverb_threads::Process;
+use adverb_threads::call::Line;
 use std::time::{Duration, Instant};
 
 /// A late queue pair begins when the program has slept for this time.
@@ -52,12 +52,8 @@ impl LateQueuePairs {
 
 /// Do all threads of the program sleep?
 pub(crate) fn everyone_sleeps() -> bool {
-    let sleeps = |id: &i32| {
-        let line = std::fs::read_to_string(format!("/proc/self/task/{id}/syscall"));
-        // A thread that has just ended has no file.
-        line.is_ok_and(|line| matches!(parse(&line), Some(Line::Blocked(_))))
-    };
-    threads().is_some_and(|threads| threads.iter().all(sleeps))
+    let threads = Process::Own.program_tasks();
+    threads.is_some_and(|all| all.iter().all(|(t, _)| matches!(t.line(), Ok(Line::Blocked(_)))))
 }
 
 #[cfg(test)]

@@ -1,4 +1,6 @@
 //! What the threads of a peer are doing, according to the kernel.
+use adverb_threads::call::Line;
+use adverb_threads::{Process, Task};
 use nix::libc;
 use std::fs;
 use std::io;
@@ -35,27 +37,24 @@ pub(super) enum Doing {
 
 impl Doing {
     pub(super) fn of(pid: i32, thread: u32) -> Self {
-        let path = |file| format!("/proc/{pid}/task/{thread}/{file}");
-        let text = match fs::read_to_string(path("syscall")) {
-            Ok(text) => text,
-            Err(e) if is_no_more(&e) && shows_this_namespace() => return Doing::Ended,
-            Err(_) => return Doing::Hidden(state(pid, thread)),
-        };
-        // The kernel prints the number of a call only if the thread was switched out before and
-        // after the kernel read the number. The state alone proves less, as the state changes while
-        // the thread is still on the processor.
-        let Some(number) = text.split_whitespace().next().and_then(|word| word.parse::<i64>().ok())
-        else {
-            return Doing::Runs;
-        };
-        match number {
-            libc::SYS_process_vm_readv | libc::SYS_process_vm_writev => {
-                // A thread stops or freezes on the way back to the program, so the call is over.
-                let stopped = state(pid, thread) == 'T' || is_frozen(pid);
-                if stopped { Doing::Off } else { Doing::Copies }
-            }
-            0.. => Doing::Calls,
-            _ => Doing::Off,
+        let task = task(pid, thread);
+        // The kernel shows a call only if the thread was switched out before and after the kernel
+        // read the number. The state alone proves less, as the state changes while the thread is
+        // still on the processor.
+        match task.line() {
+            Err(e) if is_no_more(&e) && shows_this_namespace() => Doing::Ended,
+            Err(_) => Doing::Hidden(state(task)),
+            Ok(Line::Running) => Doing::Runs,
+            Ok(Line::Outside) => Doing::Off,
+            Ok(Line::Blocked(call)) => match call.number {
+                libc::SYS_process_vm_readv | libc::SYS_process_vm_writev => {
+                    // A thread stops or freezes on the way back to the program, so the call is
+                    // over.
+                    let stopped = state(task) == 'T' || is_frozen(pid);
+                    if stopped { Doing::Off } else { Doing::Copies }
+                }
+                _ => Doing::Calls,
+            },
         }
     }
 
@@ -118,30 +117,24 @@ fn shows_this_namespace() -> bool {
         .is_ok_and(|own| own.as_os_str() == std::process::id().to_string().as_str())
 }
 
+fn task(pid: i32, thread: u32) -> Task {
+    Task { process: Process::Number(pid), id: thread.cast_signed() }
+}
+
 /// The processor time used by a thread.
 fn used(pid: i32, thread: u32) -> Duration {
-    let text =
-        fs::read_to_string(format!("/proc/{pid}/task/{thread}/schedstat")).unwrap_or_default();
-    let nanoseconds = text.split_whitespace().next().and_then(|word| word.parse().ok());
-    Duration::from_nanos(nanoseconds.unwrap_or(0))
+    task(pid, thread).times().map_or(Duration::ZERO, |[used, _]| used)
 }
 
 /// The letter of a thread's state. A blank if the kernel does not tell.
-fn state(pid: i32, thread: u32) -> char {
-    state_in(&format!("/proc/{pid}/task/{thread}"))
-}
-
-fn state_in(folder: &str) -> char {
-    let stat = fs::read_to_string(format!("{folder}/stat")).unwrap_or_default();
-    // The name, in parentheses, may contain any characters.
-    stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).unwrap_or(' ')
+fn state(task: Task) -> char {
+    task.status().map_or(' ', |status| status.state)
 }
 
 /// Is the process stopped or frozen?
 pub(super) fn is_stopped(pid: i32) -> bool {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let mut states = tasks.map(|task| state_in(&task.path().display().to_string()));
-    states.any(|state| matches!(state, 'T' | 't')) || is_frozen(pid)
+    let mut tasks = Process::Number(pid).tasks().into_iter().flatten();
+    tasks.any(|task| matches!(state(task), 'T' | 't')) || is_frozen(pid)
 }
 
 /// Is the control group of the process frozen? In version 2, a thread's state does not show this.

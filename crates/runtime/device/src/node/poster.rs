@@ -1,7 +1,7 @@
 //! Watches a thread of the program that posts one-sided requests: see [`Naps`].
 use super::core::Node;
 use super::policy::naps::{Naps, Reading};
-use crate::asleep::process;
+use adverb_threads::Task;
 use nix::time::ClockId;
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ impl PosterWatch {
     }
 
     fn read(&self, node: &Node) -> Option<Reading> {
-        let [ran, waited] = process::schedstat(self.poster)?;
+        let [ran, waited] = Task::own(self.poster).times()?;
         let own = ClockId::CLOCK_THREAD_CPUTIME_ID.now().map_or(Duration::ZERO, Duration::from);
         Some(Reading { at: node.now(), ran, waited, own })
     }

@@ -19,6 +19,9 @@ use std::time::Duration;
 mod adversary;
 mod channel;
 mod getting;
+mod judge;
+#[cfg(all(test, not(loom)))]
+mod judge_tests;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod notify;

@@ -12,6 +12,7 @@ use crate::out::{out, outln};
 use adverb_device::Device;
 use adverb_device::interfaces::ip_of;
 use adverb_survivor::AtEnd;
+use adverb_threads::Task;
 use control::Control;
 use measure::{Latency, Rate};
 use std::io::{BufReader, Write};
@@ -65,8 +66,7 @@ const MOST_WAITED: f64 = 0.1;
 
 /// The time that this thread has waited for a processor so far. `None`: the kernel does not say.
 fn wait_for_processor() -> Option<Duration> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    Some(Duration::from_nanos(text.split(' ').nth(1)?.parse().ok()?))
+    Task::own(nix::unistd::gettid().as_raw()).times().map(|[_, waited]| waited)
 }
 
 pub fn main(args: &Args) -> Result<(), String> {

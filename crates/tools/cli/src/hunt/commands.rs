@@ -5,6 +5,7 @@ use super::stuck::Watcher;
 use crate::examination::Examination;
 use adverb_choice::{RunPath, Schedule};
 use adverb_hunt as hunt;
+use adverb_threads::Stillness;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::{Signal, killpg};
@@ -248,17 +249,13 @@ fn until_ready(server: &Side) {
     let group = server.child.id();
     // Counted in intervals between checks and not by the clock: while the machine stands still, so
     // does the server.
-    let (mut seen, mut asleep) = (None, Duration::ZERO);
+    let mut stillness = Stillness::default();
     while begun.elapsed() < READY_AT_LAST && server.ended().is_none() {
-        let now = Watcher::sleepers_of(group);
-        if now.is_none() || now != seen {
-            (seen, asleep) = (now, Duration::ZERO);
-        }
-        if asleep >= READY || Watcher::listens(group) {
+        Watcher::look_at(group, &mut stillness, LOOK);
+        if stillness.lasts() >= READY || Watcher::listens(group) {
             return;
         }
         std::thread::sleep(LOOK);
-        asleep += LOOK;
     }
 }
 

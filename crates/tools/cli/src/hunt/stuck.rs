@@ -1,9 +1,8 @@
 //! Decides whether a program can still make progress: from the state of its threads in `/proc`, and
 //! from the progress that the device logs.
-use adverb_device::asleep::call::sleeps_for_ever;
-use adverb_device::asleep::{is_ours, switches_in};
 use adverb_hunt::WORDS;
-use std::collections::{HashMap, HashSet};
+use adverb_threads::{Process, Stillness};
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -26,7 +25,7 @@ pub struct Watcher {
     groups: Vec<u32>,
     /// Processes that belong to no group. A process that belongs to a group was born in it, so the
     /// others need not be read again.
-    others: HashSet<u32>,
+    others: HashSet<i32>,
     log: PathBuf,
     /// Number of bytes of the log that have been read. The device writes beats to the log while
     /// completions and posts go on.
@@ -34,17 +33,13 @@ pub struct Watcher {
     looked: Instant,
     /// How long the run has taken, without the time in which a thread waited for a processor.
     ran: Duration,
-    /// How long each thread has waited for a processor so far.
-    waited: HashMap<u32, Duration>,
     /// How long nothing has been posted or completed, as far as checks tell.
     silent: Duration,
     longest: Duration,
     /// The time since the device said that a queue pair waits for a timer.
     timer: Option<Duration>,
-    /// The threads with the number of their context switches. `asleep` says for how long these
-    /// numbers have not changed; `None` while a thread is awake.
-    threads: HashMap<u32, u64>,
-    asleep: Option<Duration>,
+    /// How long all threads have slept.
+    stillness: Stillness,
 }
 
 impl Watcher {
@@ -56,12 +51,10 @@ impl Watcher {
             size: 0,
             looked: Instant::now(),
             ran: Duration::ZERO,
-            waited: HashMap::new(),
             silent: Duration::ZERO,
             longest: Duration::ZERO,
             timer: None,
-            threads: HashMap::new(),
-            asleep: None,
+            stillness: Stillness::default(),
         }
     }
 
@@ -74,19 +67,25 @@ impl Watcher {
     /// Removes a group that has ended.
     pub fn remove(&mut self, group: u32) {
         self.groups.retain(|g| *g != group);
-        self.asleep = None;
+        self.stillness.restart();
     }
 
-    /// The threads of a group with the number of their context switches. `None` unless the group's
-    /// program has begun and every thread sleeps without a time limit.
-    pub fn sleepers_of(group: u32) -> Option<HashMap<u32, u64>> {
-        let threads = sleepers(&members(&[group], &mut HashSet::new()))?;
-        (!threads.is_empty() && Self::has_begun(group)).then_some(threads)
+    /// The processes of a group.
+    fn processes(group: u32) -> Vec<Process> {
+        members(&[group], &mut HashSet::new())
+    }
+
+    /// Looks at the processes of a group, once its program has begun.
+    pub fn look_at(group: u32, stillness: &mut Stillness, passed: Duration) {
+        stillness.look(Self::processes(group), passed);
+        if !Self::has_begun(group) {
+            stillness.restart();
+        }
     }
 
     /// Does a process of the group listen at a socket, or for connections of rdma_cm?
     pub fn listens(group: u32) -> bool {
-        members(&[group], &mut HashSet::new()).iter().any(|process| listens(process))
+        Self::processes(group).iter().any(|process| listens(Path::new(&process.to_string())))
     }
 
     /// Has the program begun? Before, the leader runs `adverb run`, which is the executable of this
@@ -97,10 +96,9 @@ impl Watcher {
     }
 
     pub fn look(&mut self) {
-        let mut passed = self.looked.elapsed().min(MOST_BETWEEN);
+        let passed = self.looked.elapsed().min(MOST_BETWEEN);
         self.looked = Instant::now();
-        let members = members(&self.groups, &mut self.others);
-        passed = passed.saturating_sub(self.new_waits(&members));
+        let passed = self.stillness.look(members(&self.groups, &mut self.others), passed);
         self.ran += passed;
         // `adverb run` starts the program.
         let has_begun = self.groups.iter().all(|group| Self::has_begun(*group));
@@ -117,31 +115,10 @@ impl Watcher {
             true => Some(Duration::ZERO),
             false => self.timer.map(|time| time + passed).filter(|time| *time < TIMER),
         };
-        match sleepers(&members).filter(|_| has_begun) {
-            // The first line may be the hunt's own, and any line of the device is longer.
-            Some(threads) if self.size > WORDS.len() as u64 && !threads.is_empty() => {
-                self.asleep = match self.asleep {
-                    Some(before) if threads == self.threads => Some(before + passed),
-                    _ => Some(Duration::ZERO),
-                };
-                self.threads = threads;
-            }
-            _ => self.asleep = None,
+        // The first line may be the hunt's own, and any line of the device is longer.
+        if !has_begun || self.size <= WORDS.len() as u64 {
+            self.stillness.restart();
         }
-    }
-
-    /// How long a thread has waited for a processor since the last look.
-    fn new_waits(&mut self, members: &[PathBuf]) -> Duration {
-        let mut most = Duration::ZERO;
-        let mut now = HashMap::new();
-        for thread in members.iter().flat_map(|process| threads(process)) {
-            let Some((id, waited)) = waited_for_processor(&thread) else { continue };
-            let before = self.waited.get(&id).copied().unwrap_or_default();
-            most = most.max(waited.saturating_sub(before));
-            now.insert(id, waited);
-        }
-        self.waited = now;
-        most
     }
 
     /// How long the run has taken, without the time in which a thread waited for a processor.
@@ -152,9 +129,8 @@ impl Watcher {
     /// The reason, if the program will never make progress again.
     pub fn is_stuck(&self) -> Option<String> {
         let least = if self.timer.is_some() { ASLEEP_BEFORE_TIMER } else { ASLEEP };
-        let asleep = self.asleep.is_some_and(|time| time >= least) && self.silent >= least;
-        let n = self.threads.len();
-        asleep.then(|| match n {
+        let asleep = self.stillness.lasts() >= least && self.silent >= least;
+        asleep.then(|| match self.stillness.threads() {
             1 => "its thread sleeps without a time limit, and nothing is on its way".into(),
             n => format!("all {n} threads sleep without a time limit, and nothing is on its way"),
         })
@@ -184,52 +160,19 @@ fn read_from(path: &Path, from: u64) -> String {
 }
 
 /// The processes of groups. `others`: the processes of no group, as far as known.
-fn members(groups: &[u32], others: &mut HashSet<u32>) -> Vec<PathBuf> {
+fn members(groups: &[u32], others: &mut HashSet<i32>) -> Vec<Process> {
     let (mut all, mut still) = (Vec::new(), HashSet::new());
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let name = entry.file_name();
         let Some(id) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
-        let process = entry.path();
-        if others.contains(&id) || !is_of(&process, groups) {
+        if others.contains(&id) || !is_of(&entry.path(), groups) {
             still.insert(id);
         } else {
-            all.push(process);
+            all.push(Process::Number(id));
         }
     }
     *others = still;
     all
-}
-
-/// The threads of processes with the number of their context switches, if every thread sleeps
-/// without a time limit.
-fn sleepers(processes: &[PathBuf]) -> Option<HashMap<u32, u64>> {
-    let mut all = HashMap::new();
-    for process in processes {
-        for thread in threads(process) {
-            let id = thread.file_name()?.to_str()?.parse().ok()?;
-            // The device's own threads sleep and wake at any time. None of them is the first.
-            let is_first = thread.file_name() == process.file_name();
-            let name = std::fs::read_to_string(thread.join("comm")).ok()?;
-            if is_first || !is_ours(name.trim_end()) {
-                all.insert(id, switches_asleep(&thread)?);
-            }
-        }
-    }
-    Some(all)
-}
-
-/// The directories of a process's threads.
-fn threads(process: &Path) -> Vec<PathBuf> {
-    let tasks = std::fs::read_dir(process.join("task")).into_iter().flatten().flatten();
-    tasks.map(|thread| thread.path()).collect()
-}
-
-/// How long a thread has waited for a processor so far (the second number of `schedstat`, in ns).
-fn waited_for_processor(thread: &Path) -> Option<(u32, Duration)> {
-    let id = thread.file_name()?.to_str()?.parse().ok()?;
-    let text = std::fs::read_to_string(thread.join("schedstat")).ok()?;
-    let waited = text.split(' ').nth(1)?.parse().ok()?;
-    Some((id, Duration::from_nanos(waited)))
 }
 
 /// Does a process listen at a socket? The device's listener for rdma_cm counts, and its listener
@@ -272,19 +215,6 @@ fn is_of(process: &Path, groups: &[u32]) -> bool {
         && fields.nth(1).and_then(|n| n.parse().ok()).is_some_and(|n| groups.contains(&n))
 }
 
-/// The context switches of the thread so far, if the thread sleeps without a time limit.
-fn switches_asleep(thread: &Path) -> Option<u64> {
-    let status = std::fs::read_to_string(thread.join("status")).ok()?;
-    let state = status.lines().find_map(|l| l.strip_prefix("State:"))?;
-    if !state.trim().starts_with('S') {
-        return None;
-    }
-    if !sleeps_for_ever(&std::fs::read_to_string(thread.join("syscall")).ok()?) {
-        return None;
-    }
-    switches_in(&status)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -309,12 +239,5 @@ mod tests {
         let _ = std::fs::remove_file(path);
         child.kill().unwrap();
         child.wait().unwrap();
-    }
-
-    /// HUN-4: a thread's time without a processor is known.
-    #[test]
-    fn waits_for_a_processor_are_read() {
-        let threads = threads(Path::new("/proc/self"));
-        assert!(threads.iter().all(|thread| waited_for_processor(thread).is_some()));
     }
 }

@@ -1,6 +1,6 @@
 //! Threads that wait for an event in a call of the device. The kernel shows such a thread in a
 //! `ppoll`.
-use crate::asleep::process;
+use crate::own_id::own_id;
 use crate::ranks;
 use adverb_sync::Ranked;
 
@@ -15,7 +15,7 @@ pub(super) struct Waiting<'a> {
 
 impl<'a> Waiting<'a> {
     pub(super) fn new(getting: &'a Getting) -> Self {
-        let id = process::own_id();
+        let id = own_id();
         let mut list = getting.lock();
         // A thread cancelled in the call has left its registration behind.
         if !list.contains(&id) {

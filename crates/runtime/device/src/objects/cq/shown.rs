@@ -1,11 +1,11 @@
 //! A completion queue as other processes of the user see it ([`crate::snapshot`]).
 use super::{Cq, Sink};
-use crate::asleep::judge::Doing;
 use crate::node::{Listed, ShownQueue};
 use crate::snapshot::{Arm, Queue};
 use adverb_engine::Time;
 use adverb_engine::cq::arm::ArmKind;
 use adverb_nldev::Object;
+use adverb_threads::Doing;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;

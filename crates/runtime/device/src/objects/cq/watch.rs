@@ -6,12 +6,13 @@
 //! when a thread begins to wait for an event. The background thread looks at the queue after
 //! [`PATIENCE`], and then at growing intervals while no thread touches the queue. The state of the
 //! program's threads then decides ([`Scene::judge`]). A lost wake-up is reported once an arm.
+use super::judge::{Evidence, PATIENCE, QueueThreads, Scene, next_look};
 use super::notify::Look;
 use super::{ArmSite, CompChannel, Cq, Sink};
-use crate::asleep::judge::{Evidence, PATIENCE, QueueThreads, Scene, Thread, next_look};
-use crate::asleep::process;
 use crate::node::NEVER;
+use crate::own_id::own_id;
 use adverb_engine::Time;
+use adverb_threads::{Channel, Process, ProcessLook, Thread};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -63,7 +64,7 @@ impl Touches {
     /// A thread polls. Usually the same thread polls again, so nothing is written.
     #[inline]
     fn polled(&self) {
-        let id = process::own_id();
+        let id = own_id();
         if self.poller.load(Ordering::Relaxed) != id {
             self.poller.store(id, Ordering::Relaxed);
         }
@@ -75,12 +76,12 @@ impl Touches {
     }
 
     fn armed(&self) {
-        self.armer.store(process::own_id(), Ordering::Relaxed);
+        self.armer.store(own_id(), Ordering::Relaxed);
         self.armed.store(true, Ordering::Relaxed);
     }
 
     fn taken(&self) {
-        self.taker.store(process::own_id(), Ordering::Relaxed);
+        self.taker.store(own_id(), Ordering::Relaxed);
         self.taken.store(true, Ordering::Relaxed);
         self.events.fetch_add(1, Ordering::Relaxed);
     }
@@ -341,11 +342,10 @@ impl Cq {
         if !evidence.idle {
             return Some(evidence);
         }
-        let moves = || before.threads.iter().map(|t| process::switches(t.id)).collect::<Vec<_>>();
-        let first = moves();
+        let first = ProcessLook::of(Process::Own)?;
         let again = self.scene(look, silent)?;
-        let still = again.threads == before.threads && moves() == first && !first.contains(&None);
-        still.then_some(evidence)
+        let moved = ProcessLook::of(Process::Own)?.has_moved(&first);
+        (again.threads == before.threads && !moved).then_some(evidence)
     }
 
     /// The thread that polled last, if another thread has taken an event or armed since.
@@ -362,10 +362,11 @@ impl Cq {
             channel.living().into_iter().filter(|cq| cq.number != self.number).collect();
         let has_event =
             |cq: &Arc<Cq>| cq.unread.load(Ordering::Relaxed) > 0 || cq.core.look().arm.is_some();
-        let listed = process::threads();
+        let listed = Process::Own.program_tasks();
         let hidden = listed.is_none();
         // Without a list, only threads that have touched the queue or the channel are known.
-        let ids = listed.unwrap_or_else(|| {
+        let ids = listed.map(|all| all.iter().map(|(task, _)| task.id).collect());
+        let ids: Vec<i32> = ids.unwrap_or_else(|| {
             let known = [queue_threads.poller, queue_threads.armer, queue_threads.taker]
                 .into_iter()
                 .flatten();
@@ -376,7 +377,7 @@ impl Cq {
         });
         Some(Scene {
             queue_threads,
-            threads: ids.iter().filter_map(|id| process::look(*id, &pipe, &ids)).collect(),
+            threads: ids.iter().filter_map(|id| adverb_threads::look(*id, &pipe, &ids)).collect(),
             hidden,
             task: self.watch.seen.task.load(Ordering::Relaxed) == self.watch.seen.count(look) + 1,
             alone: others.is_empty(),
@@ -423,10 +424,10 @@ impl CompChannel {
     }
 
     /// The identity of the channel in the kernel's view of waiting threads.
-    fn pipe(&self) -> Option<process::Channel> {
+    fn pipe(&self) -> Option<Channel> {
         let inode = self.events.inode()?;
         let getting = self.getting.lock().clone();
-        Some(process::Channel { inode, signals: self.events.signals(), getting })
+        Some(Channel { inode, signals: self.events.signals(), getting })
     }
 
     /// Is the report wanted?

@@ -13,7 +13,8 @@ use super::report::callers;
 use crate::abi::ibv_comp_channel;
 use crate::handles::live;
 use adverb_check::{Descriptor, Left, Reads};
-use adverb_device::asleep::call::{Limit, Line, On, Wait, Watched, parse};
+use adverb_threads::Task;
+use adverb_threads::call::{Limit, Line, On, Wait, Watched};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
@@ -143,15 +144,14 @@ fn still_left(of: Descriptor) -> Option<bool> {
 /// The `epoll` in which the thread that took the last event sleeps, if this `epoll` watches the
 /// descriptor for edges.
 fn sleeps_at_edge(left: Left) -> Option<i32> {
-    let call = std::fs::read_to_string(format!("/proc/self/task/{}/syscall", left.thread)).ok()?;
-    let epoll = endless_epoll(&call)?;
+    let epoll = endless_epoll(Task::own(left.thread).line().ok()?)?;
     let watched = std::fs::read_to_string(format!("/proc/self/fdinfo/{epoll}")).ok()?;
     watched.lines().any(|line| is_at_edge(line, left.of.file)).then_some(epoll)
 }
 
-/// The descriptor of an `epoll_wait` without a time limit, from a line of `/proc/PID/syscall`.
-fn endless_epoll(line: &str) -> Option<i32> {
-    let Some(Line::Blocked(call)) = parse(line) else { return None };
+/// The descriptor of an `epoll_wait` without a time limit, if a thread sleeps there.
+fn endless_epoll(line: Line) -> Option<i32> {
+    let Line::Blocked(call) = line else { return None };
     match call.wait()? {
         Wait { on: On::Epoll(epoll), limit: Limit::Endless, .. } => Some(epoll),
         _ => None,
@@ -167,6 +167,7 @@ fn is_at_edge(line: &str, file: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use adverb_threads::call::parse;
 
     /// CHK-12: only sleep without a limit counts, and only in an `epoll` that reports edges.
     #[test]
@@ -184,9 +185,10 @@ mod tests {
             (libc::SYS_epoll_pwait2, "0x7fe660", None),
             (libc::SYS_read, "0xffffffff", None),
         ] {
-            assert_eq!(endless_epoll(&line(number, limit)), epoll, "{number} {limit}");
+            let line = parse(&line(number, limit)).unwrap();
+            assert_eq!(endless_epoll(line), epoll, "{number} {limit}");
         }
-        assert_eq!(endless_epoll("running\n"), None);
+        assert_eq!(endless_epoll(Line::Running), None);
         for (events, ino, expected) in [
             ("80000019", "97133d", true),
             ("19", "97133d", false),

@@ -11,7 +11,7 @@
 use super::fatal;
 use super::report::{place, stack};
 use super::scene::scene;
-use super::still::Stillness;
+use super::still::StuckWatch;
 use super::{Check, Known};
 use adverb_check::Occasion;
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
@@ -59,7 +59,7 @@ impl Check {
         fatal::examines();
         self.say(&format!("examiner {}", std::process::id()));
         let mut answered = 0;
-        let mut stillness = self.stuck_after.map(Stillness::new);
+        let mut stillness = self.stuck_after.map(StuckWatch::new);
         loop {
             std::thread::sleep(PACE);
             match fatal::raised() {
@@ -74,7 +74,7 @@ impl Check {
                 }
                 None => {}
             }
-            if stillness.as_mut().is_some_and(Stillness::begins) {
+            if stillness.as_mut().is_some_and(StuckWatch::begins) {
                 self.examine(Occasion::Stuck);
             }
             let Some(ask) = &self.ask else { continue };

@@ -6,8 +6,8 @@
 use super::fatal;
 use super::stacks::{Stacks, registers};
 use adverb_check::ThreadScene;
-use adverb_device::asleep::call::{Limit, Line, On, parse};
-use adverb_device::asleep::is_ours as is_our_thread;
+use adverb_threads::call::{Limit, Line, On};
+use adverb_threads::{Process, Task};
 use core::ffi::{c_int, c_void};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -22,31 +22,22 @@ const SAMPLE_WAIT: Duration = Duration::from_millis(20);
 
 /// The threads of the process, without the device's own.
 pub(super) fn all() -> Vec<ThreadScene> {
-    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return Vec::new() };
-    let ids = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse::<i32>().ok());
     let (stacks, own) = (Stacks::new(), nix::unistd::gettid().as_raw());
-    let leader = std::process::id().cast_signed();
-    let mut all: Vec<_> = ids
-        .filter(|id| *id != own)
-        .filter_map(|id| {
-            let name = std::fs::read_to_string(format!("/proc/self/task/{id}/comm")).ok()?;
-            let name = name.trim_end().to_owned();
-            (id == leader || !is_our_thread(&name)).then_some((id, name))
-        })
-        .take(MOST)
-        .collect();
-    all.sort_unstable();
-    all.into_iter().filter_map(|(id, name)| thread(&stacks, id, name)).collect()
+    let mut all = Process::Own.program_tasks().unwrap_or_default();
+    all.retain(|(task, _)| task.id != own);
+    all.sort_unstable_by_key(|(task, _)| task.id);
+    let threads = all.into_iter().take(MOST);
+    threads.filter_map(|(task, name)| thread(&stacks, task, name)).collect()
 }
 
-fn thread(stacks: &Stacks, id: i32, name: String) -> Option<ThreadScene> {
-    let line = std::fs::read_to_string(format!("/proc/self/task/{id}/syscall")).ok()?;
+fn thread(stacks: &Stacks, task: Task, name: String) -> Option<ThreadScene> {
+    let (line, id) = (task.line().ok()?, task.id);
     let mut thread = ThreadScene { id, name, ..ThreadScene::default() };
     if let Some((code, stack)) = fatal::registers_of(id) {
         let place = stacks.place(code, stack);
         return Some(ThreadScene { signalled: true, place, ..thread });
     }
-    if let Some(Line::Blocked(call)) = parse(&line) {
+    if let Line::Blocked(call) = line {
         let wait = call.wait();
         let name = wait.map_or("a system call", |wait| wait.name);
         thread.call = match wait.map(|wait| wait.on) {
@@ -62,15 +53,8 @@ fn thread(stacks: &Stacks, id: i32, name: String) -> Option<ThreadScene> {
                 Some(limit.of_memory(bytes).map_or(0, |time| time.as_millis() as u64))
             }
         };
-        let registers: Vec<_> = line
-            .split_whitespace()
-            .rev()
-            .take(2)
-            .filter_map(|word| usize::from_str_radix(word.strip_prefix("0x")?, 16).ok())
-            .collect();
-        if let [code, stack] = registers[..] {
-            thread.place = stacks.place(code, stack);
-        }
+        let [stack, code] = call.registers;
+        thread.place = stacks.place(code as usize, stack as usize);
     } else if let Some((code, stack)) = sample(id) {
         thread.place = stacks.place(code, stack);
     }

@@ -8,8 +8,10 @@ const PRIVATE: u64 = libc::FUTEX_PRIVATE_FLAG as u64;
 /// The content of a line of `/proc/PID/task/TID/syscall`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// The thread runs, or is blocked outside of a system call.
+    /// The thread runs, or waits for a processor.
     Running,
+    /// The thread is blocked outside of a system call, such as in a page fault.
+    Outside,
     /// The thread is blocked in a system call.
     Blocked(Call),
 }
@@ -17,8 +19,11 @@ pub enum Line {
 /// A system call with its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
-    number: c_long,
+    /// The number of the call.
+    pub number: c_long,
     arguments: [u64; 6],
+    /// The thread's stack pointer and program counter.
+    pub registers: [u64; 2],
 }
 
 /// A system call that waits.
@@ -105,20 +110,22 @@ impl Limit {
     }
 }
 
-/// Reads a line of `/proc/PID/task/TID/syscall`. `None` for a text in another format.
+/// Reads a line of `/proc/PID/task/TID/syscall`. `None` for a text in another format. Allocates
+/// nothing, as the child of a fork may read such a line.
 #[must_use]
 pub fn parse(line: &str) -> Option<Line> {
     let mut words = line.split_whitespace();
-    let first = words.next()?;
-    // "-1" stands for a thread that is blocked outside of a system call, in a page fault.
-    if first == "running" || first == "-1" {
-        return Some(Line::Running);
+    let number = match words.next()? {
+        "running" => return Some(Line::Running),
+        "-1" => return Some(Line::Outside),
+        number => number.parse().ok()?,
+    };
+    let mut numbers = [0; 8];
+    for word in &mut numbers {
+        *word = u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok()?;
     }
-    let mut arguments = [0; 6];
-    for argument in &mut arguments {
-        *argument = u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok()?;
-    }
-    Some(Line::Blocked(Call { number: first.parse().ok()?, arguments }))
+    let [a, b, c, d, e, f, registers @ ..] = numbers;
+    Some(Line::Blocked(Call { number, arguments: [a, b, c, d, e, f], registers }))
 }
 
 impl Call {
@@ -158,6 +165,18 @@ impl Call {
         Some(Wait { name, on, limit })
     }
 
+    /// Does the thread sleep until another thread, a process or a signal wakes the thread?
+    #[must_use]
+    pub fn sleeps_for_ever(&self) -> bool {
+        self.wait().is_some_and(|wait| wait.on != On::Uring && wait.limit == Limit::Endless)
+    }
+
+    /// The address of the word, if the call is an operation on a futex.
+    #[must_use]
+    pub fn futex(&self) -> Option<u64> {
+        (self.number == libc::SYS_futex).then_some(self.arguments[0])
+    }
+
     /// Calls that do not exist on newer processors.
     #[cfg(target_arch = "x86_64")]
     fn old_wait(&self, number: c_long) -> Option<(&'static str, On, Limit)> {
@@ -180,13 +199,6 @@ impl Call {
     fn old_wait(&self, _: c_long) -> Option<(&'static str, On, Limit)> {
         None
     }
-}
-
-/// Does the thread of this line sleep until another thread, a process or a signal wakes the thread?
-#[must_use]
-pub fn sleeps_for_ever(line: &str) -> bool {
-    let Some(Line::Blocked(call)) = parse(line) else { return false };
-    call.wait().is_some_and(|wait| wait.on != On::Uring && wait.limit == Limit::Endless)
 }
 
 /// Does an array of `pollfd` ask whether any of these descriptors is readable? Answers the first.

@@ -1,48 +1,16 @@
 //! Decides from the state of the threads whether a wake-up is lost.
+use adverb_threads::{Doing, PAUSE, Thread};
 use std::fmt;
 use std::time::Duration;
 
 /// A queue is looked at after this time without a touch by a thread.
 pub const PATIENCE: Duration = Duration::from_millis(100);
-/// A shorter wait counts as a pause between two polls. The same time is waited where the kernel
-/// does not show what a thread waits for.
-pub const PAUSE: Duration = Duration::from_secs(1);
 /// All threads have to be idle for this time. `adverb hunt` gives a program up after half a second.
 pub const IDLE: Duration = Duration::from_millis(400);
 /// The wait if the thread that should poll could be in the middle of its work.
 pub const LONG: Duration = Duration::from_secs(10);
 /// The longest time between two looks.
 const LONGEST: Duration = Duration::from_secs(60);
-
-/// The activity of a thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doing {
-    /// The thread runs, or sleeps for a time.
-    Works,
-    /// The thread waits without a limit: for another thread of this process (`true`), or for
-    /// something else that is not the channel.
-    Rests(bool),
-    /// The thread waits for an event of the channel; `pause`: for less than [`PAUSE`].
-    Waits {
-        /// For less than [`PAUSE`].
-        pause: bool,
-    },
-    /// The kernel does not show what the thread does.
-    Hidden,
-}
-
-/// A thread, its activity and its call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Thread {
-    /// The thread's number (`gettid`).
-    pub id: i32,
-    /// The thread's name.
-    pub name: String,
-    /// The thread's activity.
-    pub doing: Doing,
-    /// The system call.
-    pub call: String,
-}
 
 /// The threads expected to poll a queue, by number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

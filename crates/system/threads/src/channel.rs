@@ -1,11 +1,9 @@
-//! The activity of the threads of a process, read from `/proc`.
-use super::call::{Call, Limit, Line, On, Wait, Watched, parse, polled, selected};
-use super::judge::{Doing, PAUSE, Thread};
-use adverb_memory::ProcessIdentity;
+//! The threads of this process that wait for a completion channel.
+use super::call::{Call, Limit, Line, On, Wait, Watched, polled, selected};
+use super::task::Task;
 use nix::errno::Errno;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
-use nix::unistd::{getpid, gettid};
-use std::cell::Cell;
+use nix::unistd::getpid;
 use std::io::{ErrorKind, IoSliceMut};
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
@@ -14,36 +12,38 @@ use std::time::Duration;
 const DEPTH: usize = 5;
 /// The most entries read from a `pollfd` array, and the most descriptors of a set.
 const MOST: u64 = 1 << 16;
-/// Prefix of the names of the device's own threads.
-const OURS: &str = "adverb";
+/// A shorter wait counts as a pause between two polls. The same time is waited where the kernel
+/// does not show what a thread waits for.
+pub const PAUSE: Duration = Duration::from_secs(1);
 
-thread_local! {
-    /// The thread's process and number. The child of a `fork` inherits both.
-    static OWN: Cell<(u32, i32)> = const { Cell::new((0, 0)) };
+/// The activity of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doing {
+    /// The thread runs, or sleeps for a time.
+    Works,
+    /// The thread waits without a limit: for another thread of this process (`true`), or for
+    /// something else that is not the channel.
+    Rests(bool),
+    /// The thread waits for an event of the channel; `pause`: for less than [`PAUSE`].
+    Waits {
+        /// For less than [`PAUSE`].
+        pause: bool,
+    },
+    /// The kernel does not show what the thread does.
+    Hidden,
 }
 
-/// How long a thread of this process has run so far, and how long the thread has waited for a
-/// processor. `None`: the thread has ended, or the kernel does not tell.
-pub fn schedstat(thread: i32) -> Option<[Duration; 2]> {
-    let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).ok()?;
-    let mut numbers =
-        text.split_ascii_whitespace().map(|word| word.parse().map(Duration::from_nanos));
-    Some([numbers.next()?.ok()?, numbers.next()?.ok()?])
-}
-
-/// The number of the calling thread (`gettid`). Costs a system call once.
-pub fn own_id() -> i32 {
-    let process = ProcessIdentity::current().number();
-    // A thread about to end may have destroyed its thread-local variables already.
-    let known = OWN.try_with(Cell::get).ok().filter(|(of, id)| *of == process && *id != 0);
-    known.map_or_else(
-        || {
-            let id = gettid().as_raw();
-            let _ = OWN.try_with(|own| own.set((process, id)));
-            id
-        },
-        |(_, id)| id,
-    )
+/// A thread, its activity and its call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Thread {
+    /// The thread's number (`gettid`).
+    pub id: i32,
+    /// The thread's name.
+    pub name: String,
+    /// The thread's activity.
+    pub doing: Doing,
+    /// The system call.
+    pub call: String,
 }
 
 /// The channel that a thread may wait for.
@@ -58,58 +58,18 @@ pub struct Channel {
     pub getting: Vec<i32>,
 }
 
-/// The threads of this process except the device's own; `None` if the kernel does not list them.
-#[must_use]
-pub fn threads() -> Option<Vec<i32>> {
-    let leader = getpid().as_raw();
-    let tasks = std::fs::read_dir("/proc/self/task").ok()?;
-    let ids = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse::<i32>().ok());
-    Some(ids.filter(|id| *id == leader || !is_ours(&name_of(*id))).collect())
-}
-
-/// Is this the name of a thread of the device?
-#[must_use]
-pub fn is_ours(name: &str) -> bool {
-    name.strip_prefix(OURS).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
-}
-
-fn name_of(id: i32) -> String {
-    let name = std::fs::read_to_string(format!("/proc/self/task/{id}/comm")).unwrap_or_default();
-    name.trim_end().to_owned()
-}
-
-/// How often a thread has left the processor. While this number is unchanged, the thread is
-/// blocked.
-#[must_use]
-pub fn switches(id: i32) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/self/task/{id}/status")).ok()?;
-    switches_in(&status)
-}
-
-/// As `switches`, from the text of `/proc/PID/task/TID/status`.
-#[must_use]
-pub fn switches_in(status: &str) -> Option<u64> {
-    let count = |name: &str| {
-        let value = status.lines().find_map(|line| line.strip_prefix(name))?;
-        value.trim().parse::<u64>().ok()
-    };
-    Some(count("voluntary_ctxt_switches:")? + count("nonvoluntary_ctxt_switches:")?)
-}
-
 /// The activity of a thread of this process. `None` if the thread has ended. `others`: the living
 /// threads.
 #[must_use]
 pub fn look(id: i32, channel: &Channel, others: &[i32]) -> Option<Thread> {
     let getting = channel.getting.contains(&id);
-    let (doing, call) = match std::fs::read_to_string(format!("/proc/self/task/{id}/syscall")) {
-        Ok(line) => match parse(&line) {
-            Some(Line::Running) => (Doing::Works, String::new()),
-            Some(Line::Blocked(call)) => blocked(call, channel, others),
-            None => (Doing::Hidden, String::new()),
-        },
+    let task = Task::own(id);
+    let (doing, call) = match task.line() {
+        Ok(Line::Running | Line::Outside) => (Doing::Works, String::new()),
+        Ok(Line::Blocked(call)) => blocked(call, channel, others),
         // ESRCH: the thread is just ending.
         Err(e) if e.raw_os_error() == Some(Errno::ESRCH as i32) => return None,
-        Err(e) if e.kind() == ErrorKind::NotFound && has_ended(id) => return None,
+        Err(e) if e.kind() == ErrorKind::NotFound && has_ended(task) => return None,
         Err(_) => (Doing::Hidden, String::new()),
     };
     let (doing, call) = match doing {
@@ -118,14 +78,14 @@ pub fn look(id: i32, channel: &Channel, others: &[i32]) -> Option<Thread> {
         _ if getting => (Doing::Waits { pause: true }, "ibv_get_cq_event".to_owned()),
         _ => (doing, call),
     };
-    Some(Thread { id, name: name_of(id), doing, call })
+    let name = task.status().map_or_else(String::new, |status| status.name);
+    Some(Thread { id, name, doing, call })
 }
 
 /// The kernel lists threads, and not this thread.
-fn has_ended(id: i32) -> bool {
+fn has_ended(task: Task) -> bool {
     let exists = |path: String| std::fs::exists(path).unwrap_or(false);
-    exists(format!("/proc/self/task/{}/syscall", getpid()))
-        && !exists(format!("/proc/self/task/{id}"))
+    exists(Task::own(getpid().as_raw()).call_path().to_string()) && !exists(task.to_string())
 }
 
 /// The activity of a thread that is blocked in a system call, and the call in words.

@@ -1,0 +1,144 @@
+//! The files of `/proc` about a thread.
+use super::call::{Line, parse};
+use nix::unistd::getpid;
+use std::fmt;
+use std::io::{Error, ErrorKind};
+use std::time::Duration;
+
+/// Prefix of the names of the device's own threads.
+const OURS: &str = "adverb";
+
+/// A process, as `/proc` names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Process {
+    /// The calling process.
+    Own,
+    /// The process with this number.
+    Number(i32),
+}
+
+impl Process {
+    /// The number of the process.
+    #[must_use]
+    pub fn number(self) -> i32 {
+        match self {
+            Process::Own => getpid().as_raw(),
+            Process::Number(number) => number,
+        }
+    }
+
+    /// The threads of the process. `None` if the kernel does not list them.
+    #[must_use]
+    pub fn tasks(self) -> Option<Vec<Task>> {
+        let tasks = std::fs::read_dir(format!("{self}/task")).ok()?.flatten();
+        let ids = tasks.filter_map(|task| task.file_name().to_str()?.parse().ok());
+        Some(ids.map(|id| Task { process: self, id }).collect())
+    }
+
+    /// The threads of the process with their names, without the device's own threads.
+    #[must_use]
+    pub fn program_tasks(self) -> Option<Vec<(Task, String)>> {
+        let named = |task: Task| Some((task, task.status()?)).filter(|(_, s)| !task.is_ours(s));
+        Some(self.tasks()?.into_iter().filter_map(named).map(|(task, s)| (task, s.name)).collect())
+    }
+}
+
+impl fmt::Display for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Process::Own => f.write_str("/proc/self"),
+            Process::Number(number) => write!(f, "/proc/{number}"),
+        }
+    }
+}
+
+/// A thread of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// The process.
+    pub process: Process,
+    /// The number of the thread (`gettid`).
+    pub id: i32,
+}
+
+impl Task {
+    /// A thread of the calling process.
+    #[must_use]
+    pub fn own(id: i32) -> Task {
+        Task { process: Process::Own, id }
+    }
+
+    /// The path of the file with the thread's system call. Formatting allocates nothing.
+    #[must_use]
+    pub fn call_path(self) -> impl fmt::Display {
+        fmt::from_fn(move |f| write!(f, "{self}/syscall"))
+    }
+
+    /// The thread's system call.
+    ///
+    /// # Errors
+    /// The thread has ended, or the kernel does not show the call.
+    pub fn line(self) -> Result<Line, Error> {
+        let line = std::fs::read_to_string(self.call_path().to_string())?;
+        parse(&line).ok_or_else(|| ErrorKind::InvalidData.into())
+    }
+
+    /// The thread's name, state and switches. `None` if the thread has ended.
+    #[must_use]
+    pub fn status(self) -> Option<Status> {
+        Status::parse(&std::fs::read_to_string(format!("{self}/status")).ok()?)
+    }
+
+    /// How long the thread has run so far, and how long it has waited for a processor. `None` if
+    /// the thread has ended, or the kernel does not tell.
+    #[must_use]
+    pub fn times(self) -> Option<[Duration; 2]> {
+        let text = std::fs::read_to_string(format!("{self}/schedstat")).ok()?;
+        let mut numbers = text.split_ascii_whitespace().map(|word| word.parse().ok());
+        Some([numbers.next()??, numbers.next()??].map(Duration::from_nanos))
+    }
+
+    /// Is this a thread of the device? The program's first thread may have any name.
+    #[must_use]
+    pub fn is_ours(self, status: &Status) -> bool {
+        self.id != self.process.number()
+            && status
+                .name
+                .strip_prefix(OURS)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    }
+}
+
+impl fmt::Display for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/task/{}", self.process, self.id)
+    }
+}
+
+/// The content of `/proc/PID/task/TID/status`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// The thread's name.
+    pub name: String,
+    /// The letter of the thread's state, such as `S` for a thread that sleeps.
+    pub state: char,
+    /// How often the thread has left the processor. While a thread is blocked, this number does not
+    /// change.
+    pub switches: u64,
+}
+
+impl Status {
+    /// Reads the text. `None` for a text in another format.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Status> {
+        let value = |name: &str| {
+            text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+        };
+        let count = |name| value(name)?.parse::<u64>().ok();
+        Some(Status {
+            name: value("Name")?.to_owned(),
+            state: value("State")?.chars().next()?,
+            switches: count("voluntary_ctxt_switches")? + count("nonvoluntary_ctxt_switches")?,
+        })
+    }
+}
