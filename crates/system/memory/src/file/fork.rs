@@ -18,6 +18,8 @@ use super::index::POOLED;
 use crate::maps::Vma;
 use crate::sys::{self, At, RW};
 use crate::text::{self, Path};
+use adverb_threads::Task;
+use adverb_threads::call::{Line, parse};
 use nix::errno::Errno;
 use std::ffi::c_int;
 use std::os::fd::RawFd;
@@ -239,12 +241,11 @@ fn keep(file: &SharedFile, vma: &Vma) {
 /// must wake up, check again, and wait by the address from then on.
 fn wake_waiters(vma: &Vma, beside: u64) {
     text::numbers_in(c"/proc/self/task", |task| {
-        let Some(path) = Path::of(format_args!("/proc/self/task/{task}/syscall")) else { return };
+        let task = Task::own(task as i32);
+        let Some(path) = Path::of(format_args!("{}", task.call_path())) else { return };
         let waits_at = text::first_line(path.as_c_str(), |line| {
-            let mut words = std::str::from_utf8(line).ok()?.split_whitespace();
-            let is_futex = words.next()?.parse() == Ok(libc::SYS_futex);
-            let word = u64::from_str_radix(words.next()?.trim_start_matches("0x"), 16).ok()?;
-            (is_futex && (vma.start..vma.end).contains(&word)).then_some(word)
+            let Line::Blocked(call) = parse(std::str::from_utf8(line).ok()?)? else { return None };
+            call.futex().filter(|word| (vma.start..vma.end).contains(word))
         });
         if let Some(at) = waits_at {
             let args =
