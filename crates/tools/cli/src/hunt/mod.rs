@@ -1,5 +1,6 @@
 //! `adverb hunt`: searches for the moment at which a program fails.
 mod attempt;
+mod boxes;
 mod commands;
 mod files;
 mod plain;
@@ -8,6 +9,8 @@ mod shrink;
 mod stuck;
 #[cfg(test)]
 mod tests;
+
+pub use boxes::{BOX, BoxArgs, main as box_main};
 
 use crate::out::out;
 use adverb_check::Told;
@@ -83,6 +86,9 @@ pub struct Args {
     /// findings nor causes
     #[arg(long, value_name = "FILE")]
     check_suppress: Option<PathBuf>,
+    /// A shell command that is run before each run's program, in the box of the run
+    #[arg(long, value_name = "CMD")]
+    before: Option<OsString>,
     /// The program, searched in PATH, and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -174,12 +180,15 @@ fn hunt(args: &Args, directory: PathBuf, begun: Instant) -> Result<HuntResult, S
     }
     let suppression = args.check_suppress.as_deref().map(crate::run::suppression).transpose()?;
     let commands = commands.into_iter().map(<[_]>::to_vec).collect();
-    let commands = HuntCommands::new(directory, commands, suppression)?;
+    let commands = HuntCommands::new(directory, commands, suppression, args.before.as_ref())?;
     let alone = |limits: Limits| commands.attempt(&Schedule::default(), &limits);
-    let mut first = alone(Limits::of_first(args.time))?;
+    let (mut first, no_box) = commands.first(&Limits::of_first(args.time))?;
     if let Attempt { verdict: Verdict::NotStarted(status), outputs, who, .. } = &first {
         let said = outputs.iter().find(|o| o.who == *who).map_or("", |o| o.text.trim_end());
         return Err(format!("{} cannot be run (status {status}):\n{said}", who.command()));
+    }
+    if let Some(what) = no_box {
+        out!("adverb hunt: no box for the runs, because in a box {what}\n");
     }
     // A failure that may be chance.
     let mut doubtful = None;

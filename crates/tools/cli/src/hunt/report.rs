@@ -134,6 +134,9 @@ pub fn found(args: &Args, found: &Found, met: &[Met]) -> String {
 
 /// The commands that replay the failure, one line for each command.
 fn replay(text: &mut String, args: &Args, options: &str) {
+    if let Some(words) = &args.before {
+        line!(text, "  before:  {}", one_line(&words.to_string_lossy()));
+    }
     for (i, command) in args.commands().iter().enumerate() {
         let label = if i == 0 { "replay:  " } else { "   and:  " };
         line!(text, "  {label}adverb run {options}-- {}", line(command));

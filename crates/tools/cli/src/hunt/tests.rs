@@ -36,6 +36,7 @@ fn args(command: &[&str]) -> Args {
         junit: None,
         sarif: None,
         check_suppress: None,
+        before: None,
         command: command.iter().map(Into::into).collect(),
     }
 }
