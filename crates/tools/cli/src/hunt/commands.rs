@@ -6,6 +6,7 @@ use super::stuck::Watcher;
 use crate::examination::Examination;
 use adverb_choice::{RunPath, Schedule};
 use adverb_hunt as hunt;
+use adverb_survivor::is_interrupted;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::{Signal, killpg};
@@ -144,10 +145,7 @@ impl HuntCommands {
             ["reports", "ask"].map(|kind| self.directory.join(format!("{n}.{kind}")));
         let examination = Examination::begin(reports, ask).map_err(|e| self.at(&e))?;
         let begun = Instant::now();
-        let is_over = || {
-            limits.until.is_some_and(|until| Instant::now() >= until)
-                || begun.elapsed() > limits.whole
-        };
+        let is_over = || limits.are_over() || begun.elapsed() > limits.whole;
         let mark = (hunt::SCHEDULE, &*plan);
         let Some(run_box) = self.boxes.make(n, mark, is_over)? else {
             return Ok(Attempt { verdict: Verdict::GivenUp, ..Attempt::default() });
@@ -286,7 +284,7 @@ fn until_ready(server: &Side) {
     // Counted in intervals between checks and not by the clock: while the machine stands still, so
     // does the server.
     let (mut seen, mut asleep) = (None, Duration::ZERO);
-    while begun.elapsed() < READY_AT_LAST && server.ended().is_none() {
+    while begun.elapsed() < READY_AT_LAST && server.ended().is_none() && !is_interrupted() {
         let now = Watcher::sleepers_of(group);
         if now.is_none() || now != seen {
             (seen, asleep) = (now, Duration::ZERO);
@@ -349,7 +347,7 @@ fn wait(
         }
         looked = Instant::now();
         watcher.look();
-        if limits.until.is_some_and(|until| looked >= until) {
+        if limits.are_over() {
             ends.given_up = true;
             return ends;
         }

@@ -108,6 +108,7 @@ pub fn main(args: &Args) -> ExitCode {
     adverb_survivor::see_children();
     let directory = commands::directory();
     crate::guard(adverb_survivor::AtEnd { leave_running: false, remove: Some(directory.clone()) });
+    adverb_survivor::note_interrupt();
     let begun = Instant::now();
     let end = hunt(args, directory, begun).and_then(|end| {
         files::write(args, &end, begun.elapsed())?;
@@ -137,7 +138,7 @@ enum HuntEnd {
     Found,
     /// A failure may be chance.
     Doubtful,
-    /// Not every single choice was tried.
+    /// Not every single choice was tried, for lack of time or after SIGINT.
     TooShort,
     /// The program makes no call with a choice.
     NoChoice,
@@ -170,7 +171,8 @@ fn end(text: String, outcome: HuntEnd, finding: Option<Finding>) -> HuntResult {
 fn fails_alone(args: &Args, attempt: Attempt, rate: Rate) -> HuntResult {
     let text = report::fails_alone(args, &attempt, rate);
     let (schedule, met) = (Schedule::default(), attempt.sites.clone());
-    end(text, HuntEnd::Found, Some(Finding { attempt, schedule, met }))
+    let outcome = if rate.is_doubtful(&attempt) { HuntEnd::Doubtful } else { HuntEnd::Found };
+    end(text, outcome, Some(Finding { attempt, schedule, met }))
 }
 
 fn hunt(args: &Args, directory: PathBuf, begun: Instant) -> Result<HuntResult, String> {
@@ -186,6 +188,13 @@ fn hunt(args: &Args, directory: PathBuf, begun: Instant) -> Result<HuntResult, S
     if let Attempt { verdict: Verdict::NotStarted(status), outputs, who, .. } = &first {
         let said = outputs.iter().find(|o| o.who == *who).map_or("", |o| o.text.trim_end());
         return Err(format!("{} cannot be run (status {status}):\n{said}", who.command()));
+    }
+    if first.verdict == Verdict::GivenUp && adverb_survivor::is_interrupted() {
+        let text = "adverb hunt: stopped in the first run\n";
+        return Ok(end(text.into(), HuntEnd::TooShort, None));
+    }
+    if first.verdict == Verdict::GivenUp {
+        return Err(format!("--before: the command has not ended within {:?}", args.time));
     }
     if let Some(what) = no_box {
         out!("adverb hunt: no box for the runs, because in a box {what}\n");
@@ -363,7 +372,7 @@ impl Search<'_> {
     }
 
     fn over(&self) -> bool {
-        self.begun.elapsed() >= self.args.time
+        self.begun.elapsed() >= self.args.time || adverb_survivor::is_interrupted()
     }
 
     /// Searches for a failure that is no chance. `doubtful`: a failure that may be.
