@@ -1,8 +1,8 @@
-//! SIGCHLD. A process can start with SIGCHLD ignored. Such a process cannot learn of the end of a
-//! child.
+//! SIGCHLD and SIGINT. A process can start with SIGCHLD ignored. Such a process cannot learn of the
+//! end of a child.
 use nix::errno::Errno;
 use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::{SigHandler, Signal, signal};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction, signal};
 use nix::unistd::{getpid, getppid};
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -11,6 +11,33 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// This process was started with SIGCHLD ignored, and must start programs in the same way.
 static IGNORED: AtomicBool = AtomicBool::new(false);
+
+/// SIGINT has come.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn note_signal(_: libc::c_int) {
+    INTERRUPTED.store(true, Ordering::Relaxed);
+}
+
+/// Notes the first SIGINT, for [`is_interrupted`]. A second SIGINT ends the process. A process that
+/// was started with SIGINT ignored goes on ignoring SIGINT.
+pub fn note_interrupt() {
+    let handler = SigHandler::Handler(note_signal);
+    let note = SigAction::new(handler, SaFlags::SA_RESETHAND, SigSet::empty());
+    // SAFETY: the handler makes one store to an atomic.
+    if let Ok(old) = unsafe { sigaction(Signal::SIGINT, &note) }
+        && matches!(old.handler(), SigHandler::SigIgn)
+    {
+        // SAFETY: no handler is set.
+        let _ = unsafe { sigaction(Signal::SIGINT, &old) };
+    }
+}
+
+/// Has SIGINT come since [`note_interrupt`]?
+#[must_use]
+pub fn is_interrupted() -> bool {
+    INTERRUPTED.load(Ordering::Relaxed)
+}
 
 /// Enables SIGCHLD, so this process learns of the end of a child.
 pub fn see_children() {

@@ -42,7 +42,7 @@ mod record;
 mod serve;
 
 pub use apart::{in_a_copy, leave_behind};
-pub use children::{give_back, prepare, see_children};
+pub use children::{give_back, is_interrupted, note_interrupt, prepare, see_children};
 pub use client::Survivor;
 pub use guard::{AtEnd, end_as, end_orphans, guard, wait};
 pub use record::Record;

@@ -62,6 +62,9 @@ enum Command {
     /// output.
     #[command(name = demo::SECOND, hide = true)]
     DemoSecond(demo::SecondArgs),
+    /// Makes the box of a hunt's run.
+    #[command(name = hunt::BOX, hide = true)]
+    HuntBox(hunt::BoxArgs),
     /// Changes the devices of a run, for `rdma link add` and `rdma link delete`.
     #[command(hide = true)]
     RdmaLink(run::LinkArgs),
@@ -86,6 +89,7 @@ fn main() -> ExitCode {
         Command::Completions(args) => ("completions", pages::completions(args)),
         Command::Man(args) => ("man", pages::man(args)),
         Command::DemoSecond(args) => return demo::second_main(args),
+        Command::HuntBox(args) => return hunt::box_main(args),
         Command::RdmaLink(args) => return run::rdma_link(args),
     };
     match result {

@@ -1,6 +1,7 @@
 //! No child of the command survives the command, whichever signal ends the command.
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -43,7 +44,7 @@ impl Trial {
         self.0.to_str().unwrap()
     }
 
-    fn start(&self, args: &[&str]) -> Child {
+    fn command(&self, args: &[&str]) -> Command {
         // The test's parent may ignore a signal, as `nohup` does. The command would
         // inherit that.
         let mut command = Command::new("env");
@@ -51,7 +52,11 @@ impl Trial {
         command.args(args).env(MARK, &self.0).env("TMPDIR", &self.0).current_dir(&self.0);
         // A separate process group, as `timeout` makes.
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
-        command.spawn().unwrap()
+        command
+    }
+
+    fn start(&self, args: &[&str]) -> Child {
+        self.command(args).spawn().unwrap()
     }
 
     /// Starts the command with spinning programs.
@@ -116,10 +121,78 @@ fn ends(trial: &Trial, mut run: Child, signal: Signal) {
 /// HUN-12: the programs of a hunt, and their children, end with the hunt.
 #[test]
 fn a_hunt_leaves_nothing_behind() {
-    for signal in SIGNALS {
+    for signal in SIGNALS.into_iter().filter(|signal| *signal != Signal::SIGINT) {
         let trial = Trial::new(&format!("hunt-{signal}"));
         ends(&trial, trial.spinning(&["hunt"]), signal);
     }
+}
+
+/// HUN-12, HUN-16: the first SIGINT ends a hunt with the result so far.
+#[test]
+fn an_interrupted_hunt_leaves_nothing_behind() {
+    let trial = Trial::new("hunt-interrupted");
+    let run = trial.spinning(&["hunt"]);
+    kill(pid(&run), Signal::SIGINT).unwrap();
+    let output = run.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(3), "{text}");
+    assert_eq!(text, "adverb hunt: stopped in the first run\n");
+    trial.all_ended("SIGINT");
+}
+
+/// Opens the device, polls a queue, and adds a line to the file `runs`.
+const POLLS: &str = r#"
+#include <infiniband/verbs.h>
+#include <stdio.h>
+
+int main(void) {
+    struct ibv_device **list = ibv_get_device_list(NULL);
+    struct ibv_context *context = list && list[0] ? ibv_open_device(list[0]) : NULL;
+    struct ibv_cq *cq = context ? ibv_create_cq(context, 16, NULL, NULL, 0) : NULL;
+    struct ibv_wc wc;
+    FILE *runs = fopen("runs", "a");
+    return !cq || ibv_poll_cq(cq, 1, &wc) || !runs || fputs("run\n", runs) < 0 || fclose(runs);
+}
+"#;
+
+/// HUN-16: SIGINT ends a hunt with the summary and the coverage. The exit status says what was
+/// found. A second SIGINT ends the hunt at once.
+#[test]
+fn an_interrupted_hunt_prints_its_summary() {
+    let trial = Trial::new("summary");
+    std::fs::write(trial.0.join("polls.c"), POLLS).unwrap();
+    let flags = ["-w", "-o", "polls", "polls.c", "-libverbs"];
+    let built = Command::new("cc").current_dir(&trial.0).args(flags).status();
+    assert!(built.expect("cc: run scripts/test-deps").success());
+    let runs = || std::fs::read_to_string(trial.0.join("runs")).unwrap_or_default().lines().count();
+    // By then every single choice of the single place was tried.
+    const ENOUGH: usize = 20;
+    let words = ["hunt", "--time", "1h", "--jobs", "1", "--", "./polls"];
+    let run = trial.start(&words);
+    until("the program runs", || runs() >= ENOUGH);
+    kill(pid(&run), Signal::SIGINT).unwrap();
+    let output = run.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.contains("\nadverb hunt: nothing found in "), "{text}");
+    assert!(text.contains("\n  tried:   ") && text.contains(" single choices, "), "{text}");
+    trial.all_ended("SIGINT with a summary");
+
+    // The hunt cannot write its summary, so only the second signal ends the hunt.
+    let (full, _reader) = UnixStream::pair().unwrap();
+    full.set_nonblocking(true).unwrap();
+    while (&full).write(&[b'x'; 1024]).is_ok() {}
+    full.set_nonblocking(false).unwrap();
+    let mut command = trial.command(&words);
+    let mut run = command.stdout(std::os::fd::OwnedFd::from(full)).spawn().unwrap();
+    let before = runs();
+    until("the program runs again", || runs() > before);
+    until("the second signal ends the hunt", || {
+        let _ = kill(pid(&run), Signal::SIGINT);
+        run.try_wait().unwrap().is_some()
+    });
+    assert_eq!(run.wait().unwrap().signal(), Some(Signal::SIGINT as i32));
+    trial.all_ended("a second SIGINT");
 }
 
 /// HUN-12: the same for a traced run.

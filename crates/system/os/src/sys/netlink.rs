@@ -1,5 +1,5 @@
-//! Netlink: requests to the kernel with one item or a list as the answer, and notifications from
-//! the kernel.
+//! Netlink: requests to the kernel with one item or a list as the answer, changes, and
+//! notifications from the kernel.
 use super::{OwnFd, check, check_len};
 use std::io;
 use std::mem::size_of;
@@ -126,6 +126,14 @@ pub fn get(protocol: i32, kind: u16, body: &[u8]) -> io::Result<Vec<u8>> {
     found.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
+/// Asks for a change, and waits for the kernel's answer. `flags`: of `NLM_F_CREATE` and others.
+pub fn change(protocol: i32, kind: u16, flags: i32, body: &[u8]) -> io::Result<()> {
+    let socket = ask(protocol, kind, libc::NLM_F_REQUEST | libc::NLM_F_ACK | flags, body)?;
+    let mut buffer = vec![0u8; ROOM];
+    let len = socket.receive(&mut buffer)?;
+    split(&buffer[..len], &mut |_| ()).map(drop)
+}
+
 fn ask(protocol: i32, kind: u16, wants: i32, body: &[u8]) -> io::Result<Socket> {
     let socket = Socket::new(protocol)?;
     let mut message = Vec::with_capacity(HEADER + body.len());
@@ -158,7 +166,8 @@ fn split(mut rest: &[u8], each: &mut dyn FnMut(&[u8])) -> io::Result<bool> {
             libc::NLMSG_DONE => return Ok(true),
             libc::NLMSG_ERROR => {
                 let code = item.first_chunk::<4>().map_or(0, |code| i32::from_ne_bytes(*code));
-                return Err(io::Error::from_raw_os_error(-code));
+                // 0: the answer to a change that was made.
+                return if code == 0 { Ok(true) } else { Err(io::Error::from_raw_os_error(-code)) };
             }
             _ => each(item),
         }

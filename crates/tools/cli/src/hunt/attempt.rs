@@ -44,6 +44,11 @@ impl Limits {
         }
     }
 
+    /// Is the search over, or has a signal asked for its end?
+    pub fn are_over(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until) || adverb_survivor::is_interrupted()
+    }
+
     /// Limits derived from the run without any choices.
     pub fn after(first: &Attempt) -> Self {
         Limits {
@@ -100,7 +105,7 @@ pub enum Verdict {
     Fine,
     /// The program, or the command that starts the program, could not be run.
     NotStarted(i32),
-    /// The time of the hunt was over before the run.
+    /// The time of the hunt was over before the run, or a signal asked for the end of the hunt.
     GivenUp,
     /// The program ended with an exit status other than 0.
     Status(i32),

@@ -1,10 +1,12 @@
 //! Runs the commands of a hunt. Starts the commands, waits for their end or for evidence of a hang,
 //! and ends every process of a run.
 use super::attempt::{Attempt, LOST, Limits, Output, SILENCE, Verdict, Who, lost, parse, visits};
+use super::boxes::{Boxes, RunBox};
 use super::stuck::Watcher;
 use crate::examination::Examination;
 use adverb_choice::{RunPath, Schedule};
 use adverb_hunt as hunt;
+use adverb_survivor::is_interrupted;
 use adverb_threads::Stillness;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
@@ -50,6 +52,7 @@ pub struct HuntCommands {
     commands: Vec<Vec<OsString>>,
     /// The variable with the file of unwanted reports.
     suppression: Option<(&'static str, PathBuf)>,
+    boxes: Boxes,
     exe: PathBuf,
     directory: PathBuf,
     next: AtomicUsize,
@@ -99,13 +102,36 @@ impl HuntCommands {
         directory: PathBuf,
         commands: Vec<Vec<OsString>>,
         suppression: Option<(&'static str, PathBuf)>,
+        before: Option<&OsString>,
     ) -> Result<Self, String> {
         let exe = std::env::current_exe().map_err(|e| format!("the path of this command: {e}"))?;
         DirBuilder::new()
             .mode(0o700)
             .create(&directory)
             .map_err(|e| format!("{}: {e}", directory.display()))?;
-        Ok(HuntCommands { commands, suppression, exe, directory, next: AtomicUsize::new(0) })
+        let boxes = Boxes::new(&exe, &directory, before);
+        let next = AtomicUsize::new(0);
+        Ok(HuntCommands { commands, suppression, boxes, exe, directory, next })
+    }
+
+    /// The first run. If the program fails in a box twice, and works without a box, the runs have
+    /// no box: perhaps the program needs another host. Then the answer says how the program failed.
+    pub fn first(&self, limits: &Limits) -> Result<(Attempt, Option<String>), String> {
+        let run = || self.attempt(&Schedule::default(), limits);
+        let first = run()?;
+        if first.verdict == Verdict::Fine || !self.boxes.are_used() {
+            return Ok((first, None));
+        }
+        self.boxes.use_them(false);
+        if !self.boxes.are_used() {
+            let outside = run()?;
+            self.boxes.use_them(true);
+            if outside.verdict == Verdict::Fine && run()?.verdict != Verdict::Fine {
+                self.boxes.use_them(false);
+                return Ok((outside, Some(first.what())));
+            }
+        }
+        Ok((first, None))
     }
 
     /// Runs the commands once.
@@ -120,16 +146,24 @@ impl HuntCommands {
             ["reports", "ask"].map(|kind| self.directory.join(format!("{n}.{kind}")));
         let examination = Examination::begin(reports, ask).map_err(|e| self.at(&e))?;
         let begun = Instant::now();
+        let is_over = || limits.are_over() || begun.elapsed() > limits.whole;
+        let mark = (hunt::SCHEDULE, &*plan);
+        let Some(run_box) = self.boxes.make(n, mark, is_over)? else {
+            return Ok(Attempt { verdict: Verdict::GivenUp, ..Attempt::default() });
+        };
+        let begun = Instant::now();
         let mut watcher = Watcher::new(log.clone());
         let mut sides = Vec::new();
-        let variables = [(hunt::SCHEDULE, &*plan), (hunt::LOG, &*log)];
+        let variables = [mark, (hunt::LOG, &*log)];
         let variables = variables.into_iter().chain(examination.variables());
         // A child does not inherit pages mapped by peers, so that forks can be judged in one run.
-        let private = (n == 0).then_some(("ADVERB_ADOPT", Path::new("off")));
+        let is_first = limits.stays.is_none();
+        let private = is_first.then_some(("ADVERB_ADOPT", Path::new("off")));
         let suppression = self.suppression.as_ref().map(|(name, file)| (*name, &**file));
         let variables = variables.chain(private).chain(suppression);
         let variables: Vec<_> = variables.collect();
-        let ended = self.run(n, (&variables, &examination), limits, &mut watcher, &mut sides);
+        let ended =
+            self.run(n, (&variables, &examination, &run_box), limits, &mut watcher, &mut sides);
         if ended.as_ref().is_ok_and(|ends| ends.have_failed(sides.len())) {
             examination.ask(1);
         }
@@ -163,7 +197,7 @@ impl HuntCommands {
     fn run(
         &self,
         n: usize,
-        (variables, examination): (&[(&str, &Path)], &Examination),
+        (variables, examination, run_box): (&[(&str, &Path)], &Examination, &RunBox),
         limits: &Limits,
         watcher: &mut Watcher,
         sides: &mut Vec<Side>,
@@ -181,7 +215,8 @@ impl HuntCommands {
             let output =
                 File::options().append(true).create(true).open(&out).map_err(|e| self.at(&e))?;
             let mut command = Command::new(&self.exe);
-            command.arg("run").arg("--").args(words).envs(variables.iter().copied());
+            command.arg("run").args(run_box.arguments()).arg("--").args(words);
+            command.envs(variables.iter().copied());
             let errors = output.try_clone().map_err(|e| self.at(&e))?;
             command.stdin(Stdio::null()).stdout(output).stderr(errors).process_group(0);
             adverb_survivor::prepare(&mut command);
@@ -250,7 +285,7 @@ fn until_ready(server: &Side) {
     // Counted in intervals between checks and not by the clock: while the machine stands still, so
     // does the server.
     let mut stillness = Stillness::default();
-    while begun.elapsed() < READY_AT_LAST && server.ended().is_none() {
+    while begun.elapsed() < READY_AT_LAST && server.ended().is_none() && !is_interrupted() {
         Watcher::look_at(group, &mut stillness, LOOK);
         if stillness.lasts() >= READY || Watcher::listens(group) {
             return;
@@ -309,7 +344,7 @@ fn wait(
         }
         looked = Instant::now();
         watcher.look();
-        if limits.until.is_some_and(|until| looked >= until) {
+        if limits.are_over() {
             ends.given_up = true;
             return ends;
         }

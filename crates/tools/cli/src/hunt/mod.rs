@@ -1,5 +1,6 @@
 //! `adverb hunt`: searches for the moment at which a program fails.
 mod attempt;
+mod boxes;
 mod commands;
 mod files;
 mod plain;
@@ -8,6 +9,8 @@ mod shrink;
 mod stuck;
 #[cfg(test)]
 mod tests;
+
+pub use boxes::{BOX, BoxArgs, main as box_main};
 
 use crate::out::out;
 use adverb_check::Told;
@@ -83,6 +86,9 @@ pub struct Args {
     /// findings nor causes
     #[arg(long, value_name = "FILE")]
     check_suppress: Option<PathBuf>,
+    /// A shell command that is run before each run's program, in the box of the run
+    #[arg(long, value_name = "CMD")]
+    before: Option<OsString>,
     /// The program, searched in PATH, and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -102,6 +108,7 @@ pub fn main(args: &Args) -> ExitCode {
     adverb_survivor::see_children();
     let directory = commands::directory();
     crate::guard(adverb_survivor::AtEnd { leave_running: false, remove: Some(directory.clone()) });
+    adverb_survivor::note_interrupt();
     let begun = Instant::now();
     let end = hunt(args, directory, begun).and_then(|end| {
         files::write(args, &end, begun.elapsed())?;
@@ -131,7 +138,7 @@ enum HuntEnd {
     Found,
     /// A failure may be chance.
     Doubtful,
-    /// Not every single choice was tried.
+    /// Not every single choice was tried, for lack of time or after SIGINT.
     TooShort,
     /// The program makes no call with a choice.
     NoChoice,
@@ -164,7 +171,8 @@ fn end(text: String, outcome: HuntEnd, finding: Option<Finding>) -> HuntResult {
 fn fails_alone(args: &Args, attempt: Attempt, rate: Rate) -> HuntResult {
     let text = report::fails_alone(args, &attempt, rate);
     let (schedule, met) = (Schedule::default(), attempt.sites.clone());
-    end(text, HuntEnd::Found, Some(Finding { attempt, schedule, met }))
+    let outcome = if rate.is_doubtful(&attempt) { HuntEnd::Doubtful } else { HuntEnd::Found };
+    end(text, outcome, Some(Finding { attempt, schedule, met }))
 }
 
 fn hunt(args: &Args, directory: PathBuf, begun: Instant) -> Result<HuntResult, String> {
@@ -174,12 +182,22 @@ fn hunt(args: &Args, directory: PathBuf, begun: Instant) -> Result<HuntResult, S
     }
     let suppression = args.check_suppress.as_deref().map(crate::run::suppression).transpose()?;
     let commands = commands.into_iter().map(<[_]>::to_vec).collect();
-    let commands = HuntCommands::new(directory, commands, suppression)?;
+    let commands = HuntCommands::new(directory, commands, suppression, args.before.as_ref())?;
     let alone = |limits: Limits| commands.attempt(&Schedule::default(), &limits);
-    let mut first = alone(Limits::of_first(args.time))?;
+    let (mut first, no_box) = commands.first(&Limits::of_first(args.time))?;
     if let Attempt { verdict: Verdict::NotStarted(status), outputs, who, .. } = &first {
         let said = outputs.iter().find(|o| o.who == *who).map_or("", |o| o.text.trim_end());
         return Err(format!("{} cannot be run (status {status}):\n{said}", who.command()));
+    }
+    if first.verdict == Verdict::GivenUp && adverb_survivor::is_interrupted() {
+        let text = "adverb hunt: stopped in the first run\n";
+        return Ok(end(text.into(), HuntEnd::TooShort, None));
+    }
+    if first.verdict == Verdict::GivenUp {
+        return Err(format!("--before: the command has not ended within {:?}", args.time));
+    }
+    if let Some(what) = no_box {
+        out!("adverb hunt: no box for the runs, because in a box {what}\n");
     }
     // A failure that may be chance.
     let mut doubtful = None;
@@ -354,7 +372,7 @@ impl Search<'_> {
     }
 
     fn over(&self) -> bool {
-        self.begun.elapsed() >= self.args.time
+        self.begun.elapsed() >= self.args.time || adverb_survivor::is_interrupted()
     }
 
     /// Searches for a failure that is no chance. `doubtful`: a failure that may be.

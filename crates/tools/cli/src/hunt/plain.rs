@@ -38,6 +38,9 @@ pub fn repeat(
             .into_iter()
             .partition(|attempt| attempt.verdict == Verdict::Fine);
         plain.runs.extend(good);
+        if bad.iter().any(|attempt| attempt.verdict == Verdict::GivenUp) {
+            break;
+        }
         tried = true;
         match bad.pop() {
             Some(failed) if plain.jobs == 1 => {

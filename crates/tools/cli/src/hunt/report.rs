@@ -41,7 +41,9 @@ pub fn begins(first: &Attempt, singles: usize) -> String {
 }
 
 pub fn fails_alone(args: &Args, first: &Attempt, rate: Rate) -> String {
-    let mut text = format!("adverb hunt: found without any choice: {}\n", first.what());
+    let found =
+        if rate.is_doubtful(first) { "doubtful, it may be chance: failed" } else { "found" };
+    let mut text = format!("adverb hunt: {found} without any choice: {}\n", first.what());
     cause(&mut text, "cause:", first);
     polls_if_lost(&mut text, first, &first.sites);
     said(&mut text, first);
@@ -70,7 +72,11 @@ pub fn nothing(
         args.seed
     );
     if !coverage.is_whole() {
-        line!(text, "  the time was too short: use --time, or a shorter run of the program");
+        let why = match adverb_survivor::is_interrupted() {
+            true => "stopped before every single choice was tried",
+            false => "the time was too short: use --time, or a shorter run of the program",
+        };
+        line!(text, "  {why}");
     }
     let calm = first.sites.iter().filter(|met| !coverage.disturbed.contains(&met.site));
     let lines: BTreeSet<_> = calm.map(|met| line_of(&met.words)).collect();
@@ -134,6 +140,9 @@ pub fn found(args: &Args, found: &Found, met: &[Met]) -> String {
 
 /// The commands that replay the failure, one line for each command.
 fn replay(text: &mut String, args: &Args, options: &str) {
+    if let Some(words) = &args.before {
+        line!(text, "  before:  {}", one_line(&words.to_string_lossy()));
+    }
     for (i, command) in args.commands().iter().enumerate() {
         let label = if i == 0 { "replay:  " } else { "   and:  " };
         line!(text, "  {label}adverb run {options}-- {}", line(command));

@@ -1,5 +1,5 @@
 //! Reduces a failing schedule to few choices, and replays the schedule.
-use super::attempt::Attempt;
+use super::attempt::{Attempt, Verdict};
 use super::{MOST_REPLAYS, REPLAYS, plain};
 use crate::examination;
 use adverb_choice::{ChoiceEntry, Schedule};
@@ -19,11 +19,11 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// May the failure be chance? Below 3 of 5, unless the processes know the cause of the failed
-    /// run.
+    /// May the failure be chance? Below 3 of 5, or after a single run, unless the processes know
+    /// the cause of the failed run.
     pub fn is_doubtful(self, attempt: &Attempt) -> bool {
         let is_known = attempt.lost().is_some() || examination::is_known(&attempt.reports);
-        self.failed * 5 < self.of * 3 && !is_known
+        (self.failed * 5 < self.of * 3 || self.of < 2) && !is_known
     }
 }
 
@@ -44,7 +44,8 @@ pub struct Confirmed {
 }
 
 /// Shrinks a failing schedule, and replays the schedule, up to `jobs` times at once. `None` if no
-/// replay fails.
+/// replay fails. If the hunt is stopped before two replays have ended, the failed run counts as the
+/// only one.
 pub fn confirm(
     schedule: &Schedule,
     attempt: Attempt,
@@ -52,14 +53,16 @@ pub fn confirm(
     jobs: usize,
     run: impl Fn(&Schedule) -> Result<Attempt, String> + Sync,
 ) -> Result<Option<Confirmed>, String> {
-    let mut best = None;
+    let (mut best, mut replays) = (None, 0);
     let shrink_until = until.min(Instant::now() + TIME);
     let mut candidates = vec![shrink(schedule, &attempt, shrink_until, &run)?];
     if candidates[0] != *schedule {
         candidates.push(schedule.clone());
     }
+    let original = schedule;
     for schedule in candidates {
         let (failed, with) = replay(&schedule, MOST_REPLAYS, until, jobs, &run)?;
+        replays = with.of;
         if let Some(attempt) = failed {
             if best.as_ref().is_none_or(|(.., most): &(_, _, Rate)| most.failed < with.failed) {
                 best = Some((schedule, attempt, with));
@@ -69,7 +72,11 @@ pub fn confirm(
             }
         }
     }
-    let Some((schedule, attempt, with)) = best else { return Ok(None) };
+    let Some((schedule, attempt, with)) = best else {
+        let (with, without) = (Rate { failed: 1, of: 1 }, Rate { failed: 0, of: 0 });
+        let schedule = original.clone();
+        return Ok((replays < 2).then_some(Confirmed { schedule, attempt, with, without }));
+    };
     if schedule.is_empty() {
         return Ok(Some(Confirmed { schedule, attempt, with, without: with }));
     }
@@ -101,6 +108,9 @@ fn replay(
     {
         let at_once = if rate.failed == 0 { 1 } else { jobs.clamp(1, REPLAYS - rate.of) };
         for attempt in plain::together(at_once, &|| run(schedule))? {
+            if attempt.verdict == Verdict::GivenUp {
+                return Ok((failed, rate));
+            }
             rate.of += 1;
             if attempt.verdict.is_failure() {
                 rate.failed += 1;
@@ -118,6 +128,9 @@ pub fn alone(run: impl Fn() -> Result<Attempt, String>) -> Result<(Rate, Option<
     let open = |rate: Rate| rate.failed < 3 && rate.of - rate.failed < 3;
     while rate.of < REPLAYS && open(rate) {
         let attempt = run()?;
+        if attempt.verdict == Verdict::GivenUp {
+            break;
+        }
         rate.of += 1;
         match attempt.verdict.is_failure() {
             true => rate.failed += 1,
@@ -146,7 +159,9 @@ fn shrink(
             return Ok(false);
         }
         left -= 1;
-        Ok(run(&Schedule::of(entries.to_vec()))?.verdict.is_failure())
+        let verdict = run(&Schedule::of(entries.to_vec()))?.verdict;
+        left = if verdict == Verdict::GivenUp { 0 } else { left };
+        Ok(verdict.is_failure())
     };
     // If the run fails without any choice, no place is to blame.
     if fails(&[])? && fails(&[])? {

@@ -36,6 +36,7 @@ fn args(command: &[&str]) -> Args {
         junit: None,
         sarif: None,
         check_suppress: None,
+        before: None,
         command: command.iter().map(Into::into).collect(),
     }
 }
@@ -110,7 +111,9 @@ fn what_is_found_is_shrunk_and_replayed() {
 #[test]
 fn a_rare_failure_is_doubtful() {
     let fails = ended(Verdict::Status(1), Vec::new());
-    for (failed, of, doubtful) in [(3, 5, false), (2, 5, true), (1, 17, true), (1, 1, false)] {
+    for (failed, of, doubtful) in
+        [(3, 5, false), (2, 5, true), (1, 17, true), (1, 1, true), (2, 2, false)]
+    {
         assert_eq!(Rate { failed, of }.is_doubtful(&fails), doubtful, "{failed} of {of}");
     }
     // What a process knows is no chance.
@@ -130,6 +133,22 @@ fn a_rare_failure_is_doubtful() {
     assert_eq!(alone(&[1, 2, 3, 4]), (3, 3, false));
     assert_eq!(alone(&[]), (1, 4, true));
     assert_eq!(alone(&[2, 4]), (3, 5, true));
+}
+
+/// HUN-16: a failure that was not replayed because the hunt was stopped may be chance.
+#[test]
+fn a_failure_in_a_stopped_hunt_is_doubtful() {
+    let stopped = |_: &Schedule| Ok(ended(Verdict::GivenUp, Vec::new()));
+    let failed = ended(Verdict::Crash(11), points(3));
+    let schedule = Schedule::random(3);
+    let found = shrink::confirm(&schedule, failed.clone(), late(), 4, stopped).unwrap().unwrap();
+    assert_eq!((&found.schedule, found.with), (&schedule, Rate { failed: 1, of: 1 }));
+    assert!(found.with.is_doubtful(&found.attempt));
+    let (rate, good) = shrink::alone(|| Ok(ended(Verdict::GivenUp, Vec::new()))).unwrap();
+    assert!(rate.is_doubtful(&failed) && good.is_none());
+    let run = || Ok(ended(Verdict::GivenUp, Vec::new()));
+    let plain = plain::repeat(ended(Verdict::Fine, Vec::new()), 1, run).unwrap();
+    assert!(plain.failed.is_none() && plain.runs.len() == 1);
 }
 
 /// HUN-14: a hunt says what it has tried, and whether this is every single choice.

@@ -7,6 +7,7 @@ mod environment;
 mod faults;
 mod image;
 mod links;
+mod namespaces;
 mod replay;
 mod runtime;
 mod sockets;
@@ -62,6 +63,9 @@ pub struct Args {
     /// Write the same reports as SARIF, for code scanning
     #[arg(long, value_name = "FILE", requires = "check")]
     check_sarif: Option<PathBuf>,
+    /// The namespaces of a hunt's box, which this process enters first
+    #[arg(long, value_name = "FILE", hide = true)]
+    namespace: Vec<PathBuf>,
     /// The program, searched in PATH, and its arguments
     // Options before the program's name belong to `adverb run`, options after the name to the
     // program.
@@ -174,6 +178,10 @@ fn check_level(args: &Options, value: Option<OsString>) -> Result<(), String> {
 }
 
 pub fn main(args: &Args) -> ExitCode {
+    if let Err(text) = namespaces::enter(&args.namespace) {
+        crate::out::errln!("adverb run: {text}");
+        return ExitCode::from(OWN_FAILURE);
+    }
     adverb_survivor::see_children();
     let is_watched =
         args.trace.is_some() || args.check_junit.is_some() || args.check_sarif.is_some();
