@@ -148,8 +148,7 @@ pub const MISTAKES: &[Mistake] = &[
     wrong("unchecked_mr", "a registration used although it failed")
         .from(&["nccl-tests #206", "byteps #295"])
         .found_by(&[Hunt])
-        .not_found_yet()
-        .names("NULL if the registration failed", &["reg_mr", "ENOMEM"]),
+        .names("*own = ibv_reg_mr(", &["ibv_reg_mr failed"]),
     wrong("leaked_mr", "a registration left behind on one way out")
         .from(&["async-rdma #107", "Mooncake #1382"])
         .found_by(&[Check])
@@ -199,8 +198,9 @@ pub const MISTAKES: &[Mistake] = &[
     wrong("uc_lost", "messages of an unreliable connection counted on")
         .from(&["valkey #916"])
         .found_by(&[Hunt])
-        .not_found_yet()
-        .names("until all have come", &["lost", "dropped"]),
+        .named_elsewhere()
+        .a_risk()
+        .names("until all have come", &["if it is lost"]),
     wrong("small_inline", "inline data on a queue pair made for none")
         .from(&["Mooncake #721"])
         .found_by(&[Log, Check])
@@ -227,6 +227,20 @@ pub const MISTAKES: &[Mistake] = &[
         .found_by(&[Hunt])
         .named_elsewhere()
         .names("the last byte is there", &["order"]),
+    wrong("read_tail", "the last byte of a READ taken for all of it")
+        .found_by(&[Hunt])
+        .named_elsewhere()
+        .names("the last byte is there", &["order"]),
+    wrong("send_first", "a send's completion expected before the answer in one queue")
+        .found_by(&[Hunt])
+        .named_elsewhere()
+        .names("// in this order", &["no common order"]),
+    wrong("unflagged_credit", "imm_data read without its flag")
+        .found_by(&[Hunt])
+        .names("// a message", &["imm_data is defined only"]),
+    wrong("acked_data", "private data of an event read after the acknowledgement")
+        .found_by(&[Hunt])
+        .names("\"ack the request\"", &["rdma_ack_cm_event frees"]),
     wrong("read_sent_on", "bytes of a READ sent on without a fence")
         .from(&["ucx #7215"])
         .found_by(&[Hunt, Check])

@@ -12,6 +12,7 @@ mod plan;
 mod schedule;
 #[cfg(test)]
 mod tests;
+mod words;
 
 pub use plan::{Plan, RunPath};
 pub use schedule::{Bad, Schedule};
@@ -40,6 +41,16 @@ pub enum Call {
     Connection,
     /// `ibv_modify_qp` to the error state.
     Modify,
+    /// A poll of a message without immediate data.
+    Message,
+    /// A registration of memory, as `ibv_reg_mr`.
+    Register,
+    /// `rdma_ack_cm_event`.
+    Acknowledge,
+    /// `ibv_post_send` to a queue pair without acknowledgements (UC, UD).
+    Unreliable,
+    /// `ibv_post_send` to a queue pair whose sends and receives complete in one queue.
+    Shared,
 }
 
 /// The device's behaviour at a point. The standards allow each of these choices.
@@ -54,7 +65,8 @@ pub enum Choice {
     Hold,
     /// Later arrivals become visible one completion per poll.
     Drip,
-    /// The undefined fields of a failed completion get random values.
+    /// What is undefined gets random values: fields of a failed completion, `imm_data` of a message
+    /// without immediate data, an event after its acknowledgement.
     Garbage,
     /// The send queue is full until completions are polled, as on a NIC, and these completions come
     /// late.
@@ -63,17 +75,24 @@ pub enum Choice {
     /// after a bounded time. Other queue pairs continue, and of several late queue pairs the last
     /// begins first. At `ibv_modify_qp`: flushed completions come late.
     Late,
-    /// The last cache line of an RDMA WRITE is placed first, and the rest of the message later.
+    /// The last cache line of an RDMA WRITE or READ is placed first, and the rest of the message
+    /// later.
     TailFirst,
     /// The data of RDMA READs is taken late, after later requests without a fence.
     ReadLate,
     /// The call returns EINTR, as after a signal.
     Interrupt,
+    /// The call fails with ENOMEM.
+    Refuse,
+    /// The message is lost.
+    Lose,
+    /// Completions of sends become visible after the next completion of a receive.
+    ReceiveFirst,
 }
 
 impl Call {
     /// All kinds.
-    pub const ALL: [Call; 9] = [
+    pub const ALL: [Call; 14] = [
         Call::Arm,
         Call::Poll,
         Call::Error,
@@ -83,6 +102,11 @@ impl Call {
         Call::Async,
         Call::Connection,
         Call::Modify,
+        Call::Message,
+        Call::Register,
+        Call::Acknowledge,
+        Call::Unreliable,
+        Call::Shared,
     ];
 
     /// The possible choices at this kind of call; choices that find most mistakes come first.
@@ -91,7 +115,7 @@ impl Call {
         match self {
             Call::Arm => &[Choice::Before, Choice::After],
             Call::Poll => &[Choice::After, Choice::Hold, Choice::Drip],
-            Call::Error => &[Choice::Garbage],
+            Call::Error | Call::Message | Call::Acknowledge => &[Choice::Garbage],
             Call::Post => {
                 &[Choice::Full, Choice::After, Choice::Late, Choice::TailFirst, Choice::ReadLate]
             }
@@ -99,6 +123,9 @@ impl Call {
             Call::Async | Call::Connection => &[Choice::Before, Choice::After],
             Call::Receive => &[Choice::Before],
             Call::Modify => &[Choice::Late],
+            Call::Register => &[Choice::Refuse],
+            Call::Unreliable => &[Choice::Lose],
+            Call::Shared => &[Choice::ReceiveFirst],
         }
     }
 
@@ -115,13 +142,18 @@ impl Call {
             Call::Async => "async",
             Call::Connection => "connection",
             Call::Modify => "modify",
+            Call::Message => "message",
+            Call::Register => "register",
+            Call::Acknowledge => "acknowledge",
+            Call::Unreliable => "unreliable",
+            Call::Shared => "shared",
         }
     }
 }
 
 impl Choice {
     /// All choices.
-    pub const ALL: [Choice; 10] = [
+    pub const ALL: [Choice; 13] = [
         Choice::Before,
         Choice::After,
         Choice::Hold,
@@ -132,7 +164,17 @@ impl Choice {
         Choice::TailFirst,
         Choice::ReadLate,
         Choice::Interrupt,
+        Choice::Refuse,
+        Choice::Lose,
+        Choice::ReceiveFirst,
     ];
+
+    /// May a right program end with a failure after this choice? Such a choice is tried alone, at
+    /// the first visit of a place, and a failure alone shows no mistake.
+    #[must_use]
+    pub const fn may_end(self) -> bool {
+        matches!(self, Choice::Refuse | Choice::Lose)
+    }
 
     /// The name of the choice in a schedule.
     #[must_use]
@@ -148,124 +190,9 @@ impl Choice {
             Choice::TailFirst => "tail-first",
             Choice::ReadLate => "read-late",
             Choice::Interrupt => "interrupt",
-        }
-    }
-
-    /// The effect of the choice at a call, in words.
-    #[must_use]
-    pub const fn words(self, call: Call) -> &'static str {
-        match (call, self) {
-            (Call::Arm, Choice::Before) => {
-                "everything on its way came between the last poll and this arm, and nothing after it"
-            }
-            (Call::Arm, _) => "everything on its way came between this arm and the poll after it",
-            (Call::Poll, Choice::Hold) => {
-                "completions after this empty poll came late, all at once, when the program slept"
-            }
-            (Call::Poll, Choice::Drip) => "completions after this empty poll came one at a time",
-            (Call::Poll, _) => {
-                "everything on its way came just after this poll had found the queue empty"
-            }
-            (Call::Error, _) => {
-                "fields of a failed completion that are undefined had random values"
-            }
-            (Call::Post, Choice::Full) => {
-                "places in the send queue were free only when completions were polled, and these came late"
-            }
-            (Call::Post, Choice::Late) => {
-                "this queue pair carried out its requests late, after those of other queue pairs"
-            }
-            (Call::Post, Choice::TailFirst) => {
-                "the last bytes of this RDMA WRITE were placed first, and the rest 2 ms later"
-            }
-            (Call::Post, Choice::ReadLate) => {
-                "the data of this RDMA READ was taken late, after later requests without a fence"
-            }
-            (Call::Post, _) => {
-                "the request, and what it led to, was done before this call returned"
-            }
-            (Call::Event, Choice::Before) => {
-                "several events were queued before this call read the first"
-            }
-            (Call::Event, Choice::Interrupt) => {
-                "this call waited for a signal of the program, and returned EINTR"
-            }
-            (Call::Event, _) => "everything on its way came just after this event was read",
-            (Call::Receive, _) => "everything on its way came before this receive was posted",
-            (Call::Modify, _) => "the flushed completions of this queue pair came late",
-            (Call::Async, Choice::Before) => {
-                "several asynchronous events were queued before this call read the first"
-            }
-            (Call::Async, _) => {
-                "everything on its way came just after this asynchronous event was read"
-            }
-            (Call::Connection, Choice::Before) => {
-                "everything on its way came before this event of a connection was read"
-            }
-            (Call::Connection, _) => {
-                "everything on its way came just after this event of a connection was read"
-            }
-        }
-    }
-}
-
-impl Choice {
-    /// The rule of verbs that a program breaks which fails with this choice at a call.
-    #[must_use]
-    pub const fn rule(self, call: Call) -> &'static str {
-        match (call, self) {
-            (Call::Arm, Choice::Before) => {
-                "completions that come before the arm make no event: arm, then poll until empty"
-            }
-            (Call::Arm, _) => {
-                "an event may find its queue empty, and a poll may find completions before their \
-                 event is read"
-            }
-            (Call::Poll, Choice::Hold) => {
-                "a completion may come at any later time, after those of other queues, and many at \
-                 once; only its own completion proves that a request is done"
-            }
-            (Call::Poll, Choice::Drip) => "a poll may find one completion of many",
-            (Call::Poll, _) => {
-                "completions may come right after a poll that found none: arm, and poll again \
-                 before the sleep"
-            }
-            (Call::Error, _) => "a failed completion has only wr_id, status, qp_num and vendor_err",
-            (Call::Post, Choice::Full) => {
-                "a place in the send queue is free after a poll of its completion; a refused \
-                 request is not posted"
-            }
-            (Call::Post, Choice::Late) => {
-                "requests are carried out in order within one queue pair only, and the device \
-                 uses their buffers until their completions"
-            }
-            (Call::Post, Choice::TailFirst) => {
-                "the bytes of one RDMA WRITE may arrive in any order: wait for a completion, or for \
-                 a later message"
-            }
-            (Call::Post, Choice::ReadLate) => {
-                "a later SEND or WRITE may be carried out before the data of an RDMA READ is \
-                 taken: set IBV_SEND_FENCE, or wait for the READ's completion"
-            }
-            (Call::Post, _) => {
-                "a request may be done, and its answer may be here, before ibv_post_send returns"
-            }
-            (Call::Event, Choice::Interrupt) => {
-                "a signal may interrupt the call (EINTR): make the call again"
-            }
-            (Call::Event | Call::Async, _) => {
-                "several events may wait, each of another object: read and acknowledge each of them"
-            }
-            (Call::Receive, _) => {
-                "a message may come before its receive is posted: post receives first"
-            }
-            (Call::Modify, _) => {
-                "flushed completions may come at any time after the move to ERR: count them, and \
-                 look at qp_num and status of each completion"
-            }
-            (Call::Connection, _) => {
-                "the events of a connection and its messages and completions have no common order"
-            }
+            Choice::Refuse => "refuse",
+            Choice::Lose => "lose",
+            Choice::ReceiveFirst => "receive-first",
         }
     }
 }

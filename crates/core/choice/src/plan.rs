@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Choices, in the order of how many mistakes they find.
-const ORDER: [(Call, Choice); 20] = [
+const ORDER: [(Call, Choice); 25] = [
     (Call::Arm, Choice::Before),
     (Call::Poll, Choice::After),
     (Call::Poll, Choice::Hold),
@@ -14,6 +14,11 @@ const ORDER: [(Call, Choice); 20] = [
     (Call::Post, Choice::TailFirst),
     (Call::Post, Choice::Full),
     (Call::Error, Choice::Garbage),
+    (Call::Message, Choice::Garbage),
+    (Call::Acknowledge, Choice::Garbage),
+    (Call::Shared, Choice::ReceiveFirst),
+    (Call::Register, Choice::Refuse),
+    (Call::Unreliable, Choice::Lose),
     (Call::Event, Choice::Before),
     (Call::Async, Choice::Before),
     (Call::Connection, Choice::Before),
@@ -119,7 +124,8 @@ impl Plan {
             all
         };
         let mut singles = entries(&|_| vec![Which::Any]);
-        let combined = singles.iter().map(|entry| (entry.clone(), 0)).collect();
+        let is_combined = |entry: &&ChoiceEntry| !entry.choice.may_end();
+        let combined = singles.iter().filter(is_combined).map(|e| (e.clone(), 0)).collect();
         // Also one object alone, for a place with several objects.
         singles.extend(some_of(entries(&objects), OBJECTS, seed));
         let mut listed: Vec<_> = singles.into_iter().map(|e| Schedule::of(vec![e])).collect();
@@ -165,8 +171,8 @@ impl Plan {
         }
         for site in new.into_iter().rev() {
             // The last schedule pushed is the next to be tried.
-            for (_, choice) in ORDER.into_iter().rev().filter(|(call, _)| *call == site.call) {
-                if self.news < NEWS {
+            for (call, choice) in ORDER.into_iter().rev() {
+                if call == site.call && !choice.may_end() && self.news < NEWS {
                     self.news += 1;
                     let mut next = schedule.clone();
                     next.entries.insert(0, entry_at(&site, Which::Any, choice));
@@ -203,7 +209,8 @@ impl Plan {
 }
 
 fn entry_at(site: &Site, object: Which, choice: Choice) -> ChoiceEntry {
-    ChoiceEntry { site: site.clone(), object, count: Which::Any, choice }
+    let count = if choice.may_end() { Which::Nth(1) } else { Which::Any };
+    ChoiceEntry { site: site.clone(), object, count, choice }
 }
 
 /// All of the choices in their order, or some of them in an order given by the seed.

@@ -53,6 +53,7 @@ impl Schedule {
         let choices = point.site.call.choices();
         (draw % OF < u64::from(self.rate))
             .then(|| choices[(draw / OF % choices.len() as u64) as usize])
+            .filter(|choice| !choice.may_end())
     }
 }
 

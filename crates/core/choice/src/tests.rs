@@ -183,6 +183,31 @@ fn a_new_place_is_tried_in_the_run_that_reached_the_place() {
     assert_ne!(plan.next_schedule().entries[0].site, new);
 }
 
+/// HUN-17: a choice after which a right program may end is made once at a place, alone. Neither
+/// pairs nor seeds contain the choice, nor does a run that reached a new place.
+#[test]
+fn what_may_end_a_program_is_tried_alone() {
+    let site = |call, place: &str| Site { call, place: place.into() };
+    let [register, lossy] = [site(Call::Register, "a+0x1"), site(Call::Unreliable, "a+0x2")];
+    let poll = site(Call::Poll, "a+0x3");
+    let mut plan = Plan::new(&[(&register, 1), (&lossy, 1), (&poll, 1)], 1);
+    let ends = |s: &Schedule| s.entries.iter().any(|e| e.choice.may_end());
+    let singles: Vec<_> = (0..plan.singles()).map(|_| plan.next_schedule()).collect();
+    let alone: Vec<_> = singles.iter().filter(|s| ends(s)).flat_map(|s| &s.entries).collect();
+    assert_eq!(alone.len(), 2);
+    assert!(alone.iter().all(|entry| entry.count == Which::Nth(1)), "{alone:?}");
+    let new = site(Call::Register, "a+0x4");
+    let visits = [(new, 1)].into();
+    plan.learn(&Schedule::random(7), &RunPath { visits, made: 1, ..RunPath::default() });
+    assert!((0..200).all(|_| !ends(&plan.next_schedule())));
+    for count in 1..2000 {
+        for site in [&register, &lossy] {
+            let point = Point { site: site.clone(), object: 1, count };
+            assert_eq!(Schedule { seed: 3, rate: 10_000, entries: vec![] }.choice(&point), None);
+        }
+    }
+}
+
 /// HUN-2: many objects do not keep the plan from the pairs.
 #[test]
 fn one_object_alone_is_tried_a_bounded_number_of_times() {

@@ -1,5 +1,5 @@
 //! Hunts of tests: a correct test passes; a hunt finds the line of a wrong test.
-use adverb::testing::{Hunt, World};
+use adverb::testing::{Hunt, World, pair_with};
 use adverb::{Notify, Result};
 use std::time::Duration;
 
@@ -45,6 +45,23 @@ fn a_right_test_survives() {
     let survived = Hunt::new().runs(60).time(Duration::from_secs(20)).run(right);
     let survived = survived.unwrap_or_else(|found| panic!("{found}"));
     assert!(survived.places >= 4 && survived.runs > 1, "{survived:?}");
+}
+
+/// HUN-17: a test that counts on messages of UC is right, so none is lost.
+#[test]
+fn a_test_that_counts_on_messages_survives() {
+    let right = |_: &World| {
+        let (a, b) = pair_with(|qp| qp.uc())?;
+        let inbox = b.buffer(64)?;
+        b.qp.recv(&inbox).post()?;
+        a.qp.send("x").post()?;
+        a.completion()?;
+        b.completion()?;
+        Ok(())
+    };
+    let survived = Hunt::new().runs(40).time(Duration::from_secs(20)).run(right);
+    let survived = survived.unwrap_or_else(|found| panic!("{found}"));
+    assert!(survived.runs > 1, "{survived:?}");
 }
 
 /// HUN-9: the test polls until empty and then arms. The hunt finds the line of the arm, also again.

@@ -20,7 +20,7 @@ macro_rules! declare {
             fn adverb_ucma_event_at(place: usize) -> c_int;
             fn adverb_ucma_event_read();
             fn adverb_ucma_event_taken(owner: usize, event: usize, kind: u32);
-            fn adverb_ucma_event_acknowledged(event: usize);
+            fn adverb_ucma_event_acknowledged(event: usize, place: usize) -> c_int;
             fn adverb_ucma_events_awaited(owner: usize, call: *const c_char);
         }
     };
@@ -50,10 +50,12 @@ pub fn event_taken(owner: usize, event: usize, kind: u32) {
     unsafe { adverb_ucma_event_taken(owner, event, kind) }
 }
 
-/// The program has acknowledged an event.
-pub fn event_acknowledged(event: usize) {
-    // SAFETY: the argument is a number.
-    unsafe { adverb_ucma_event_acknowledged(event) }
+/// The program has acknowledged an event. `place` is the return address of its call, or 0 for an
+/// event that the library acknowledges. With `true` a hunt (`adverb hunt`) has the event
+/// overwritten.
+pub fn event_acknowledged(event: usize, place: usize) -> bool {
+    // SAFETY: the arguments are numbers.
+    unsafe { adverb_ucma_event_acknowledged(event, place) != 0 }
 }
 
 /// A call waits for the acknowledgement of the events of `owner`.

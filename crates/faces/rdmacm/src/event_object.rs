@@ -6,10 +6,10 @@ use core::ffi::c_int;
 use core::ptr::null_mut;
 
 use crate::abi::cma::*;
-use crate::command;
 use crate::error::{ErrnoResult, zero_or_minus_one};
 use crate::id::{Group, Id, retire};
 use crate::live::Live;
+use crate::{cancel, command};
 use adverb_abi::rdma_user_cm::RDMA_MAX_PRIVATE_DATA;
 
 /// An event. Its address equals the address of its public part.
@@ -34,6 +34,9 @@ pub struct Public {
 }
 
 const _: () = assert!(size_of::<Public>() == size_of::<rdma_cm_event>());
+
+/// The value of each byte of an event that a hunt overwrites.
+const OVERWRITTEN: u8 = 0xa5;
 
 /// All events without an acknowledgement.
 static EVENTS: Live<Event> = Live::new();
@@ -80,7 +83,7 @@ pub fn drop_of(id: &Id) {
     let event = id.public.event.replace(null_mut());
     if !event.is_null() {
         // SAFETY: the event belongs to this id and has not been acknowledged.
-        unsafe { rdma_ack_cm_event(event) };
+        let _ = unsafe { acknowledge(event, 0) };
     }
 }
 
@@ -104,19 +107,50 @@ pub unsafe fn destroy(public: *mut rdma_cm_id) -> ErrnoResult {
 ///
 /// # Safety
 /// `event` is an event of `rdma_get_cm_event`, or null.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[unsafe(naked)]
 pub unsafe extern "C-unwind" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
+    #[cfg(target_arch = "x86_64")]
+    core::arch::naked_asm!("mov rsi, [rsp]", "jmp {ack}", ack = sym ack_cm_event);
+    #[cfg(target_arch = "aarch64")]
+    core::arch::naked_asm!("mov x1, x30", "b {ack}", ack = sym ack_cm_event);
+}
+
+/// The same for processors on which we do not read the return address.
+///
+/// # Safety
+/// As above.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub unsafe extern "C-unwind" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { ack_cm_event(event, 0) }
+}
+
+unsafe extern "C-unwind" fn ack_cm_event(event: *mut rdma_cm_event, place: usize) -> c_int {
+    // SAFETY: the caller's promise.
+    zero_or_minus_one(cancel::only_in_waits(|| unsafe { acknowledge(event, place) }))
+}
+
+/// Frees an event. `place`: the return address of the program's call, or 0.
+///
+/// # Safety
+/// As [`rdma_ack_cm_event`].
+unsafe fn acknowledge(event: *mut rdma_cm_event, place: usize) -> ErrnoResult {
     let at = event.cast::<Event>();
-    zero_or_minus_one(EVENTS.claim(at).map(|()| {
-        // Before the memory serves another event.
-        command::event_acknowledged(event.addr());
-        // SAFETY: `claim` succeeded, so the event is ours. Ids and memberships exist until their
-        // events have been acknowledged.
-        unsafe {
-            let event = &*at;
-            (*event.counts_for).note_acknowledged(event.public.get().event, event.group.as_ref());
-            EVENTS.rest(at);
+    EVENTS.claim(at)?;
+    // Before the memory serves another event.
+    let overwrites = command::event_acknowledged(event.addr(), place);
+    // SAFETY: `claim` succeeded, so the event is ours. Ids and memberships exist until their events
+    // have been acknowledged.
+    unsafe {
+        let known = &*at;
+        (*known.counts_for).note_acknowledged(known.public.get().event, known.group.as_ref());
+        if overwrites {
+            at.cast::<u8>().write_bytes(OVERWRITTEN, size_of::<Event>());
         }
-    }))
+        EVENTS.rest(at);
+    }
+    Ok(())
 }
 
 /// `rdma_destroy_id`: waits until all events of the id have been acknowledged.

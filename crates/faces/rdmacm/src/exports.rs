@@ -74,7 +74,7 @@ at_node! { "RDMACM_1.0" {
     device: rdma_free_devices rdma_get_devices;
     endpoint: rdma_create_ep rdma_destroy_ep rdma_get_request;
     event_name: rdma_event_str;
-    event_object: rdma_ack_cm_event rdma_destroy_id;
+    event_object: rdma_destroy_id;
     id: rdma_create_id;
     multicast: rdma_join_multicast rdma_leave_multicast;
     options: rdma_migrate_id rdma_set_option;
@@ -85,6 +85,7 @@ at_node! { "RDMACM_1.0" {
 
 at_node! { waits "RDMACM_1.0" {
     event: rdma_get_cm_event;
+    event_object: rdma_ack_cm_event;
     rsocket: rpoll rselect;
 } }
 

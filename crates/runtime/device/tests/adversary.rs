@@ -18,6 +18,8 @@ const AGAIN: usize = 0x50;
 const LATE: usize = 0x60;
 const TAIL: usize = 0x70;
 const READS: usize = 0x80;
+const LOST: usize = 0x90;
+const SHARED: usize = 0xa0;
 
 fn tried() -> (QpEnd, QpEnd) {
     let entry = |call, address: usize, choice| {
@@ -35,6 +37,8 @@ fn tried() -> (QpEnd, QpEnd) {
         entry(Call::Post, LATE, Choice::Late),
         entry(Call::Post, TAIL, Choice::TailFirst),
         entry(Call::Post, READS, Choice::ReadLate),
+        entry(Call::Unreliable, LOST, Choice::Lose),
+        entry(Call::Shared, SHARED, Choice::ReceiveFirst),
     ]));
     assert!(adversary::is_on());
     pair(QpType::Rc, PathMtu::Mtu1024)
@@ -320,6 +324,73 @@ fn the_last_line_of_a_write_comes_first() {
             }
         }
         too_early("the last line never came first");
+    });
+}
+
+/// HUN-13: the last line of a READ is placed before the rest.
+#[test]
+fn the_last_line_of_a_read_comes_first() {
+    apart("the_last_line_of_a_read_comes_first", || {
+        const LEN: usize = 4096;
+        let (a, b) = tried();
+        if std::env::var("ADVERB_PATH").is_ok_and(|path| path == "wire") {
+            return;
+        }
+        for i in 1..=TRIES {
+            assert!(b.pages.write_at(0, &[i; LEN]));
+            let read = SendOp::Read(place(&b, 0));
+            assert_eq!(request(&a, TAIL, 1, read, SendFlags::empty(), &[a.sge(0, LEN)]), 0);
+            let (first, last) = (bytes(&a, 0, 1)[0], bytes(&a, LEN - 64, 64));
+            assert_eq!(take(&a, 1), [1]);
+            assert_eq!(bytes(&a, 0, LEN), [i; LEN]);
+            if first != i && last == [i; 64] {
+                return;
+            }
+        }
+        too_early("the last line never came first");
+    });
+}
+
+/// HUN-17: a lost message of UC completes and never arrives. The next message arrives.
+#[test]
+fn a_message_is_lost() {
+    drop(tried());
+    let (a, b) = pair(QpType::Uc, PathMtu::Mtu1024);
+    for round in [1, 3, 5] {
+        b.recv(7, &[b.sge(0, 64)]);
+        for (i, address) in [(0, LOST), (1, 0)] {
+            assert!(a.pages.write_at(0, &[round + i; 64]));
+            let (op, flags) = (SendOp::Send, SendFlags::empty());
+            assert_eq!(request(&a, address, i.into(), op, flags, &[a.sge(0, 64)]), 0);
+            assert_eq!(take(&a, 1), [u64::from(i)]);
+        }
+        assert_eq!((take(&b, 1), bytes(&b, 0, 64)), (vec![7], vec![round + 1; 64]));
+        assert!(b.cq.is_empty());
+    }
+}
+
+/// HUN-13: the completions of sends come behind the next completion of a receive in their queue,
+/// and in order.
+#[test]
+fn a_receive_comes_before_sends() {
+    apart("a_receive_comes_before_sends", || {
+        let (a, b) = tried();
+        for _ in 0..TRIES {
+            a.recv(7, &[a.sge(0, 64)]);
+            for i in 0..2 {
+                b.recv(8, &[b.sge(0, 64)]);
+                let op = SendOp::Send;
+                assert_eq!(request(&a, SHARED, i, op, SendFlags::empty(), &[a.sge(0, 64)]), 0);
+            }
+            b.send(9, SendOp::Send, &[b.sge(0, 64)]);
+            let ids = take(&a, 3);
+            take(&b, 3);
+            if ids == [7, 0, 1] {
+                return;
+            }
+            assert!(ids.iter().filter(|id| **id != 7).is_sorted(), "{ids:?}");
+        }
+        too_early("no receive came first");
     });
 }
 

@@ -20,6 +20,8 @@ const SIGNAL: Duration = Duration::from_millis(400);
 pub struct Chosen {
     hunt: &'static Hunt,
     choice: Option<Choice>,
+    /// The messages of this post are lost.
+    loses: bool,
 }
 
 impl Chosen {
@@ -30,7 +32,7 @@ impl Chosen {
         if choice == Some(Choice::Before) {
             hunt.wait();
         }
-        Chosen { hunt, choice }
+        Chosen { hunt, choice, loses: false }
     }
 
     /// The call has returned. Waits if the choice is a wait after the call, and answers whether it
@@ -55,6 +57,13 @@ pub fn is_hunted(cq: &Cq) -> bool {
 #[must_use]
 pub fn calling(call: Call, address: usize) -> Option<Chosen> {
     Some(Chosen::before(hunt()?, (call, address, 1)))
+}
+
+/// The choice at a call of the program at `address` that concerns the process alone. The choice is
+/// no wait.
+#[must_use]
+pub fn choice(call: Call, address: usize) -> Option<Choice> {
+    hunt()?.at(call, address, 1)
 }
 
 /// As [`calling`], for a call that concerns this queue.
@@ -95,11 +104,13 @@ pub fn polled(cq: &Cq, address: usize, found: usize) {
     }
 }
 
-/// A poll at `address` found a failed completion. Answers the value for its undefined fields.
+/// A poll at `address` found a completion with undefined fields: a failed completion
+/// ([`Call::Error`]), or a message without immediate data ([`Call::Message`]). Answers the value
+/// for these fields.
 #[must_use]
-pub fn garbage(cq: &Cq, address: usize) -> Option<u64> {
+pub fn garbage(cq: &Cq, call: Call, address: usize) -> Option<u64> {
     let hunt = of(cq)?.hunt;
-    let choice = hunt.at(Call::Error, address, cq.number().into())?;
+    let choice = hunt.at(call, address, cq.number().into())?;
     (choice == Choice::Garbage).then(|| mix(hunt.seed() ^ hunt.beats.load(Ordering::Relaxed)))
 }
 
@@ -167,7 +178,17 @@ pub fn posting(qp: &Qp, address: usize) -> Result<Option<Chosen>, Errno> {
         }
         _ => {}
     }
-    Ok(Some(Chosen { hunt, choice }))
+    let also = |call| hunt.at(call, address, cq.number().into());
+    let is_shared = qp.recv_cq().is_some_and(|other| Arc::ptr_eq(cq, other));
+    if is_shared && also(Call::Shared) == Some(Choice::ReceiveFirst) {
+        queue.holds_more(Visibility::ReceiveFirst);
+    }
+    let is_unreliable = matches!(qp.qp_type(), QpType::Uc | QpType::Ud);
+    let loses = is_unreliable && also(Call::Unreliable) == Some(Choice::Lose);
+    if loses {
+        qp.lose(true);
+    }
+    Ok(Some(Chosen { hunt, choice, loses }))
 }
 
 /// The queue pair carries out its requests late from now on: after this time, or when the program
@@ -191,6 +212,9 @@ pub fn note_refused(address: usize) {
 pub fn posted(qp: &Qp, address: usize, chosen: &Chosen, result: i32) {
     if chosen.choice == Some(Choice::TailFirst) {
         qp.place_tail();
+    }
+    if chosen.loses {
+        qp.lose(false);
     }
     if result == Errno::ENOMEM as i32 {
         chosen.hunt.sends.lock().refused.note(address);

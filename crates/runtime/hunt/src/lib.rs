@@ -1,12 +1,14 @@
 //! The device as an adversary: choices at calls of the program, within the rules.
 //!
 //! A hunted program (`adverb hunt`, `adverb run --replay`) has a schedule of points with choices.
-//! All choices concern the moment at which a completion becomes visible:
+//! Most choices concern the moment at which a completion becomes visible:
 //!
 //! - A call may take long, as in a thread that loses the processor.
 //! - A completion may come late, as over a slow network, but in order and after a bounded time.
 //! - A send queue may count its places as NICs do, which free a place when a completion is polled.
 //! - Requests may be carried out late, in parts, or a second time.
+//! - What is undefined has random values. A registration fails, and a message of an unreliable
+//!   transport is lost.
 //!
 //! The device tells [`Adversary`](adverb_device::cq::Adversary) what happens to its queues.
 //! The faces tell the functions here which calls the program makes, and from which places of its
@@ -24,7 +26,8 @@ mod reads;
 
 pub use begin::{AlreadyHunted, is_on, join_part, part, part_so_far, set};
 pub use calls::{
-    Chosen, armed, arming, calling, calling_on, failing, garbage, getting, interrupts, is_hunted,
-    note_refused, polled, post, posted, posting, read_connection_event, read_connection_event_at,
+    Chosen, armed, arming, calling, calling_on, choice, failing, garbage, getting, interrupts,
+    is_hunted, note_refused, polled, post, posted, posting, read_connection_event,
+    read_connection_event_at,
 };
 pub use process::{HuntedPart, LOG, SCHEDULE, WORDS, set_namers};

@@ -56,6 +56,8 @@ pub(crate) enum Visibility {
     OneByOne,
     /// Together, and before a polling program has lost much time.
     Shortly,
+    /// Receives at once, and sends behind the next receive.
+    ReceiveFirst,
 }
 
 /// Why withheld completions are released.
@@ -178,6 +180,10 @@ impl Withheld {
     }
 }
 
+fn is_receive(c: &Completion) -> bool {
+    c.opcode as u32 >= WcOpcode::Recv as u32
+}
+
 impl Adversary for HuntedQueue {
     fn enters(&self, cq: &Arc<Cq>) {
         self.hunt.enters(cq);
@@ -186,9 +192,16 @@ impl Adversary for HuntedQueue {
     fn completes(&self, cq: &Arc<Cq>, completion: Completion) -> Option<Completion> {
         self.hunt.beat();
         let mut withheld = self.withheld.lock();
-        if withheld.way == Visibility::AtOnce && withheld.list.is_empty() {
+        let is_first = withheld.way == Visibility::ReceiveFirst && is_receive(&completion);
+        if withheld.list.is_empty() && (is_first || withheld.way == Visibility::AtOnce) {
             withheld.reads = LateReads::default();
             return Some(completion);
+        }
+        if is_first {
+            withheld.list.push_front(completion);
+            drop(withheld);
+            self.release(cq, Why::Now);
+            return None;
         }
         if withheld.list.is_empty() {
             withheld.since = Some(Instant::now());
@@ -207,7 +220,7 @@ impl Adversary for HuntedQueue {
     }
 
     fn polled(&self, c: &Completion) {
-        if (c.opcode as u32) < WcOpcode::Recv as u32 {
+        if !is_receive(c) {
             self.hunt.sends.lock().polled(c.qpn, c.wr_id, c.status == WcStatus::Success);
         }
     }

@@ -64,6 +64,16 @@ impl Examination {
             .all(|pid| answered(pid) || !lives(pid))
     }
 
+    /// Has the run a single process that uses the device, and has this process answered the first
+    /// question?
+    pub fn has_one_process(&self) -> bool {
+        let text = self.text();
+        let known: HashSet<_> =
+            text.lines().filter_map(|line| line.strip_prefix("examiner ")).collect();
+        let answered = |pid: &&str| text.lines().any(|line| line == format!("examined {pid} 1"));
+        known.len() == 1 && known.iter().all(answered)
+    }
+
     fn text(&self) -> String {
         let bytes = fs::read(&self.reports).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()

@@ -26,10 +26,14 @@ const SHORT: &[&str] = &[
     "plain_flag",
     "read_sent_on",
     "reset_orphans",
+    "read_tail",
+    "send_first",
     "short_limit",
     "srq_dry",
     "stale_flush",
     "two_pairs",
+    "unchecked_mr",
+    "unflagged_credit",
 ];
 /// The right programs of the short run.
 const SHORT_RIGHT: &[&str] = &["loop", "lost_on_error", "read_released", "srq_dry", "stale_flush"];
@@ -69,7 +73,7 @@ fn wrong(mistake: &'static Mistake) -> Verdict {
     // A risk may also show as a failure.
     let found = out.code() == Some(1) || mistake.risk && matches!(out.code(), Some(0 | 3));
     require!(found, "it was not found: {}", out.describe());
-    let causes = ["cause:", "rule:", "note:"];
+    let causes = ["cause:", "rule:", "note:", "counts on:"];
     let cause = causes.iter().find_map(|label| {
         let mut lines = out.text.lines().map(str::trim_start);
         lines.find_map(|line| line.strip_prefix(label)).map(str::trim_start)
@@ -91,6 +95,9 @@ fn silent(program: &'static str) -> Verdict {
     require!(matches!(out.code(), Some(0 | 3)), "{}", out.describe());
     let silent = out.text.contains("nothing found in ") && !out.text.contains("note:");
     require!(silent, "{}", out.describe());
+    let risks = MISTAKES.iter().filter(|m| m.program == program && m.risk);
+    let mut words = risks.flat_map(|m| m.words);
+    require!(!words.any(|word| out.text.contains(word)), "{}", out.describe());
     Ok(())
 }
 

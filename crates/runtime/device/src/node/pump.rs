@@ -31,7 +31,7 @@ impl Node {
         }
         let rings = if inner.carried.ring.is_near() { Rings::of(self) } else { None };
         let end = match &rings {
-            _ if inner.outage.is_some() => Nowhere.pump(self, inner, tx),
+            _ if inner.outage.is_some() || inner.loses => Nowhere.pump(self, inner, tx),
             _ if qp.port.is_some() => Ethernet(self).pump(qp, inner, tx),
             Some(rings) => rings.pump(qp, inner, tx),
             None => Udp(self).pump(qp, inner, tx),

@@ -107,6 +107,8 @@ pub(crate) struct QpInner {
     pub(crate) waiting: (usize, usize),
     /// An adversary keeps the requests in the send queue for a while.
     pub(crate) kept: bool,
+    /// An adversary loses what leaves.
+    pub(crate) loses: bool,
     /// Chains of requests committed, and requests in them (DEF-8).
     pub(crate) commits: (u64, u64),
     /// Messages and bytes.
@@ -137,6 +139,7 @@ impl<O> QueuePair<O> {
             carried: Carried::default(),
             waiting: (0, 0),
             kept: false,
+            loses: false,
             commits: (0, 0),
             traffic: Traffic::default(),
             faults,

@@ -8,9 +8,15 @@ pub fn topic(call: Call, choice: Choice) -> Topic {
         meaning: choice.words(call),
         why: choice.rule(call),
         order: order(call, choice),
-        suppress: "a right program survives each choice, so a choice cannot be switched off; \
-                   adverb hunt --check-suppress FILE suppresses reports of the check"
-            .into(),
+        suppress: format!(
+            "{}, so a choice cannot be switched off; adverb hunt --check-suppress FILE suppresses \
+             reports of the check",
+            if choice.may_end() {
+                "a right program may end with a failure after this choice, and is not blamed"
+            } else {
+                "a right program survives each choice"
+            }
+        ),
     }
 }
 
@@ -38,7 +44,8 @@ const fn order(call: Call, choice: Choice) -> &'static str {
         (Call::Post, Choice::TailFirst) => {
             "/* sender: */   post(WRITE data); post(WRITE flag);   /* same queue pair */\n\
              /* or: */       post(RDMA_WRITE_WITH_IMM);\n\
-             /* receiver: */ wait for the flag of the second request, or for the completion"
+             /* receiver: */ wait for the flag of the second request, or for the completion\n\
+             /* of a READ: */ wait for the completion"
         }
         (Call::Post, Choice::ReadLate) => {
             "post(RDMA_READ into buf);\n\
@@ -49,6 +56,34 @@ const fn order(call: Call, choice: Choice) -> &'static str {
             "post(request);\n\
              while (ibv_poll_cq(cq, 1, &wc) == 0) ;\n\
              /* only now: the buffer is free, and requests of other queue pairs may follow */"
+        }
+        (Call::Message, _) => {
+            "ibv_poll_cq(cq, 1, &wc);\n\
+             if (wc.wc_flags & IBV_WC_WITH_IMM)\n    \
+             handle(ntohl(wc.imm_data));\n\
+             else\n    \
+             handle_without();"
+        }
+        (Call::Register, _) => {
+            "mr = ibv_reg_mr(pd, addr, length, access);\n\
+             if (!mr)\n    \
+             fail(errno);    /* also where registrations have always worked */"
+        }
+        (Call::Acknowledge, _) => {
+            "id = event->id;\n\
+             memcpy(data, event->param.conn.private_data, event->param.conn.private_data_len);\n\
+             rdma_ack_cm_event(event);    /* last */"
+        }
+        (Call::Unreliable, _) => {
+            "do {\n    \
+             ibv_post_send(qp, wr, &bad);\n\
+             } while (!answer_within(time) && ++tries < MOST);"
+        }
+        (Call::Shared, _) => {
+            "while (!sent || !answered) {\n    \
+             n = ibv_poll_cq(cq, 1, &wc);\n    \
+             if (n && wc.wr_id == SEND)   sent = 1;    /* in either order */\n    \
+             if (n && wc.wr_id == ANSWER) answered = 1;\n}"
         }
         (Call::Post | Call::Receive, _) => {
             "ibv_post_recv(qp, &answer, &bad);     /* first */\n\

@@ -59,5 +59,6 @@ fn is_choice(what: &str, (call, choice): (Call, Choice)) -> bool {
     let line = |label: &str, text: &str| {
         what.trim_start().strip_prefix(label).map(str::trim) == Some(text)
     };
-    whole || line("chosen:", choice.words(call)) || line("rule:", choice.rule(call))
+    let counted_on = call == Call::Unreliable && what.trim_start().starts_with("counts on:");
+    whole || counted_on || line("chosen:", choice.words(call)) || line("rule:", choice.rule(call))
 }

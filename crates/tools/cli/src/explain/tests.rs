@@ -115,11 +115,14 @@ fn pasted_lines_are_explained() {
         adverb: warn: check: region-in-use: the region with key 0x7 is deregistered\n\
         adverb: warn: check: region-in-use: the region with key 0x8 is deregistered\n  \
         rule:    completions that come before the arm make no event: arm, then poll until empty\n\
+        counts on: the message posted at a.c:9 in main: if it is lost, as UC and UD allow, \
+        the program hangs\n  \
         event RDMA_CM_EVENT_REJECTED (status 28) in place of RDMA_CM_EVENT_ESTABLISHED\n";
     let text = explain(lines).unwrap();
     for (title, times) in [
         ("\nregion-in-use: ", 1),
         ("choice \"before\" at the call \"arm\"", 1),
+        ("choice \"lose\" at the call \"unreliable\"", 1),
         ("RDMA_CM_EVENT_REJECTED (8)", 1),
         ("RDMA_CM_EVENT_ESTABLISHED (9)", 1),
     ] {

@@ -1,6 +1,6 @@
 //! A run of the program, and the verdict.
 use adverb_check::{Told, Weight};
-use adverb_choice::{ChoiceEntry, RunPath, Site};
+use adverb_choice::{Choice, ChoiceEntry, RunPath, Site};
 use nix::sys::signal::Signal;
 use nix::sys::wait::WaitStatus;
 use std::collections::{BTreeMap, HashMap};
@@ -189,9 +189,38 @@ pub struct Attempt {
     pub silence: Duration,
     /// The server kept running after the end of its client.
     pub stayed: bool,
+    /// What happened after a lost message of UC or UD. This is no failure.
+    pub after_loss: Option<String>,
 }
 
+/// Signals that show a mistake, whatever happened before.
+const FAULTS: [Signal; 4] = [Signal::SIGSEGV, Signal::SIGBUS, Signal::SIGFPE, Signal::SIGILL];
+/// A shell ends with this status plus the number of the signal that ended its command.
+const OF_SIGNAL: i32 = 128;
+
 impl Attempt {
+    /// After some choices ([`Choice::may_end`]) a right program may end with a failure, and its
+    /// peer may wait without end. Then only a fault, a lost wake-up, or the hang of the only
+    /// process, `hangs_alone`, is a failure. A lost message explains any hang.
+    pub fn excused(mut self, hangs_alone: bool) -> Self {
+        let has_fault = |signal: i32| FAULTS.iter().any(|fault| *fault as i32 == signal);
+        let is_lost = self.made.iter().any(|entry| entry.choice == Choice::Lose);
+        let is_excused = match self.verdict {
+            _ if !self.made.iter().any(|entry| entry.choice.may_end()) => false,
+            Verdict::Status(status) => !has_fault(status - OF_SIGNAL),
+            Verdict::Crash(signal) => !has_fault(signal),
+            Verdict::Hang(_) => self.lost().is_none() && (is_lost || !hangs_alone),
+            _ => false,
+        };
+        if is_excused {
+            // What is left at such an end is no risk.
+            self.reports.retain(|told| told.code.weight() == Weight::Mistake);
+            self.after_loss = is_lost.then(|| self.what());
+            self.verdict = Verdict::Fine;
+        }
+        self
+    }
+
     /// The verdict as a sentence.
     pub fn what(&self) -> String {
         let who = self.who;

@@ -180,12 +180,27 @@ impl HuntCommands {
             true => (Who::Program, Verdict::GivenUp),
             false => ends.verdict(&outputs, limits.stays == Some(true)),
         };
-        let verdict = verdict.with(&reports);
+        let hangs_alone = examination.has_one_process();
         let (sites, made) = parse(&log_text);
         let (took, silence) = (begun.elapsed(), watcher.longest_silence());
         let path = RunPath { visits: visits(&log_text), made: made.len(), took };
-        let stayed = ends.stayed;
-        Ok(Attempt { verdict, who, sites, made, path, outputs, reports, took, silence, stayed })
+        let (stayed, after_loss) = (ends.stayed, None);
+        let attempt = Attempt {
+            verdict,
+            who,
+            sites,
+            made,
+            path,
+            outputs,
+            reports,
+            took,
+            silence,
+            stayed,
+            after_loss,
+        };
+        let mut attempt = attempt.excused(hangs_alone);
+        attempt.verdict = attempt.verdict.with(&attempt.reports);
+        Ok(attempt)
     }
 
     fn at(&self, e: &std::io::Error) -> String {

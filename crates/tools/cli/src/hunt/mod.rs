@@ -14,11 +14,11 @@ pub use boxes::{BOX, BoxArgs, main as box_main};
 
 use crate::out::out;
 use adverb_check::Told;
-use adverb_choice::{Plan, Schedule, Site};
+use adverb_choice::{Choice, Plan, Schedule, Site};
 use attempt::{Attempt, Limits, Met, Verdict};
 use commands::HuntCommands;
 use shrink::{Confirmed, Rate};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -300,6 +300,8 @@ struct Coverage {
     seeds: usize,
     /// Places at which a choice was made.
     disturbed: HashSet<Site>,
+    /// Places whose message of UC or UD was lost, and what happened then.
+    losses: BTreeMap<Site, String>,
 }
 
 impl Coverage {
@@ -314,6 +316,10 @@ impl Coverage {
             _ => &mut self.seeds,
         } += 1;
         self.disturbed.extend(attempt.made.iter().map(|entry| entry.site.clone()));
+        let lost = attempt.made.iter().filter(|entry| entry.choice == Choice::Lose);
+        if let Some(what) = &attempt.after_loss {
+            self.losses.extend(lost.map(|entry| (entry.site.clone(), what.clone())));
+        }
     }
 
     /// Was every single choice tried?

@@ -26,7 +26,7 @@ fn name_of(site: &Site, met: &[Met]) -> String {
 }
 
 pub fn begins(first: &Attempt, singles: usize) -> String {
-    let places: BTreeSet<_> = first.sites.iter().map(|m| &m.site).collect();
+    let places: BTreeSet<_> = first.sites.iter().map(|m| &m.site.place).collect();
     let stays = if first.stayed {
         "; the server stays when the client has ended, so the hunt ends the server"
     } else {
@@ -87,6 +87,13 @@ pub fn nothing(
             n => format!(" and {n} more"),
         };
         line!(text, "  never disturbed: {}{more}", shown.join("; "));
+    }
+    for (site, what) in &coverage.losses {
+        line!(
+            text,
+            "  counts on: the message posted at {}: if it is lost, as UC and UD allow, {what}",
+            name_of(site, &first.sites)
+        );
     }
     for what in &outcome.once {
         line!(text, "  once, but not again: {what}");
@@ -222,13 +229,15 @@ fn cause(text: &mut String, label: &str, attempt: &Attempt) {
 fn verb(call: Call) -> &'static str {
     match call {
         Call::Arm => "ibv_req_notify_cq",
-        Call::Poll | Call::Error => "ibv_poll_cq",
-        Call::Post => "ibv_post_send",
+        Call::Poll | Call::Error | Call::Message => "ibv_poll_cq",
+        Call::Post | Call::Unreliable | Call::Shared => "ibv_post_send",
         Call::Event => "ibv_get_cq_event",
         Call::Receive => "ibv_post_recv",
         Call::Async => "ibv_get_async_event",
         Call::Connection => "rdma_get_cm_event",
         Call::Modify => "ibv_modify_qp",
+        Call::Register => "ibv_reg_mr",
+        Call::Acknowledge => "rdma_ack_cm_event",
     }
 }
 

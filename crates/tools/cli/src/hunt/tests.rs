@@ -172,6 +172,52 @@ fn the_coverage_counts_schedules_and_places() {
     assert!(coverage.is_whole());
 }
 
+/// HUN-17: after a refused registration or a lost message, a right program may end with a failure,
+/// and its peer may wait. A fault is a mistake, and so is the hang of the only process after a
+/// refusal. A hunt mentions what followed a loss.
+#[test]
+fn a_refusal_or_a_loss_excuses_a_failure() {
+    let made = |call, choice| {
+        let site = Site { call, place: "loop+0x10".into() };
+        vec![ChoiceEntry::at(Point { site, object: 1, count: 1 }, choice)]
+    };
+    let refused = made(Call::Register, Choice::Refuse);
+    let lost = made(Call::Unreliable, Choice::Lose);
+    let hang = Verdict::Hang("it sleeps".into());
+    for (verdict, alone, after_refusal, after_loss) in [
+        (Verdict::Fine, true, false, false),
+        (Verdict::Status(1), true, false, false),
+        (Verdict::Status(134), true, false, false),
+        (Verdict::Status(139), true, true, true),
+        (Verdict::Crash(6), true, false, false),
+        (Verdict::Crash(11), false, true, true),
+        (hang.clone(), true, true, false),
+        (hang.clone(), false, false, false),
+    ] {
+        let fails = |made: &[_]| {
+            let attempt = ended(verdict.clone(), made.to_vec()).excused(alone);
+            (attempt.verdict.is_failure(), attempt.after_loss.is_some())
+        };
+        assert_eq!(fails(&points(1)), (verdict.is_failure(), false), "{verdict:?}");
+        assert_eq!(fails(&refused), (after_refusal, false), "{verdict:?} {alone}");
+        let mentioned = verdict.is_failure() && !after_loss;
+        assert_eq!(fails(&lost), (after_loss, mentioned), "{verdict:?} {alone}");
+    }
+    // A lost wake-up is no consequence of a loss.
+    let text = format!("adverb: warn: {}CQ 4\n", attempt::LOST);
+    let outputs = vec![Output { text, ..Output::default() }];
+    let attempt = Attempt { outputs, ..ended(hang.clone(), lost.clone()) };
+    assert!(attempt.excused(false).verdict.is_failure());
+
+    let mut coverage = Coverage::new(1);
+    coverage.add(&Schedule::of(lost.clone()), &ended(hang, lost).excused(false));
+    let (first, took) = (ended(Verdict::Fine, Vec::new()), Duration::from_secs(1));
+    let text =
+        report::nothing(&args(&["./a"]), 3, took, &SearchOutcome::default(), &first, &coverage);
+    let line = "counts on: the message posted at loop+0x10";
+    assert!(text.contains(line) && text.contains("the program hangs: it sleeps"), "{text}");
+}
+
 /// HUN-3: no other run runs beside a replay until a replay has failed. The further replays run side
 /// by side.
 #[test]

@@ -2,16 +2,17 @@
 //! an adversary ([`adverb_hunt`]), and delays or refuses calls.
 use super::call::{Call, CallOutcome, What};
 use super::observer::{Observer, When};
-use super::undefined::{scramble, scramble_current};
+use super::undefined::{current_lacks_immediate, lacks_immediate, scramble, scramble_current};
 use crate::abi::*;
 use crate::errno;
 use crate::handles::{hot, session, this_thread};
 use crate::objects::CqObj;
-use adverb_choice::Call as Point;
+use crate::verbs::failed_null;
+use adverb_choice::{Call as Point, Choice};
 use adverb_device::engine::WcStatus;
-use adverb_device::{Cq, Qp};
+use adverb_device::{Cq, Errno, Error, Qp};
 use adverb_hunt::{self as hunt, Chosen};
-use core::ffi::c_int;
+use core::ffi::{CStr, c_int};
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
@@ -61,6 +62,12 @@ impl Observer for Hunting {
             What::CompleteChain { qp } => posting(hot(qp).ok().map(|obj| obj.qp.clone()), place)
                 .map_err(CallOutcome::number)?,
             What::PostRecv { .. } => hunt::calling(Point::Receive, place).map(Kept::Other),
+            What::Named { name, .. } if registers(name) => {
+                if hunt::choice(Point::Register, place) == Some(Choice::Refuse) {
+                    return Err(refused_registration(name));
+                }
+                None
+            }
             What::Named { name, args: [qp, attr, mask, ..] } if name == c"ibv_modify_qp" => {
                 let (qp, attr) = (*qp as *mut ibv_qp, *attr as *const ibv_qp_attr);
                 let changes_state = *mask as u32 & IBV_QP_STATE != 0 && !attr.is_null();
@@ -110,6 +117,28 @@ impl Observer for Hunting {
     }
 }
 
+/// Does the function of this name register memory?
+fn registers(name: &CStr) -> bool {
+    let names = [
+        c"ibv_reg_mr",
+        c"ibv_reg_mr_iova",
+        c"ibv_reg_mr_iova2",
+        c"ibv_reg_mr_ex",
+        c"ibv_reg_dmabuf_mr",
+        c"ibv_reg_dm_mr",
+        c"ibv_reg_buf_mr",
+    ];
+    names.contains(&name)
+}
+
+/// A registration fails, as at the limit of locked memory.
+fn refused_registration(name: &CStr) -> CallOutcome {
+    let why = "the hunt refuses this registration, as at the limit of locked memory";
+    let error = Error::new(Errno::ENOMEM, why);
+    let null = failed_null::<()>(&name.to_string_lossy(), &error);
+    CallOutcome::word(null.addr() as u64)
+}
+
 /// The program is about to post. The error is the errno of a refused post.
 fn posting(queue_pair: Option<Arc<Qp>>, place: usize) -> Result<Option<Kept>, c_int> {
     let Some(queue_pair) = queue_pair else { return Ok(None) };
@@ -126,10 +155,14 @@ unsafe fn polled(queue: &Arc<Cq>, wc: *mut ibv_wc, found: c_int, place: usize) {
     for i in 0..found {
         // SAFETY: the caller's promise.
         let wc = unsafe { &mut *wc.add(i) };
-        if wc.status != IBV_WC_SUCCESS
-            && let Some(garbage) = hunt::garbage(queue, place)
+        if wc.status != IBV_WC_SUCCESS {
+            if let Some(garbage) = hunt::garbage(queue, Point::Error, place) {
+                scramble(wc, garbage);
+            }
+        } else if lacks_immediate(wc)
+            && let Some(garbage) = hunt::garbage(queue, Point::Message, place)
         {
-            scramble(wc, garbage);
+            wc.imm_data = garbage as u32;
         }
     }
     hunt::polled(queue, place, found);
@@ -149,10 +182,14 @@ unsafe fn polled_extended(cq: *mut ibv_cq_ex, result: c_int, place: usize) {
     let Some(obj) = session(cq, this_thread()) else { return };
     let obj: &CqObj = &obj;
     // SAFETY: between start and end this thread is the only user.
-    if let Some(c) = unsafe { (*obj.current.get()).as_mut() }
-        && c.status != WcStatus::Success
-        && let Some(garbage) = hunt::garbage(&queue, place)
+    let Some(c) = (unsafe { (*obj.current.get()).as_mut() }) else { return };
+    if c.status != WcStatus::Success {
+        if let Some(garbage) = hunt::garbage(&queue, Point::Error, place) {
+            scramble_current(c, garbage);
+        }
+    } else if current_lacks_immediate(c)
+        && let Some(garbage) = hunt::garbage(&queue, Point::Message, place)
     {
-        scramble_current(c, garbage);
+        c.imm = garbage as u32;
     }
 }

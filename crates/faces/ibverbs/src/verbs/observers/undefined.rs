@@ -1,5 +1,6 @@
-//! In a failed completion only `wr_id`, `status`, `qp_num` and `vendor_err` are defined.
-//! Instruments fill all other fields with random values.
+//! In a failed completion only `wr_id`, `status`, `qp_num` and `vendor_err` are defined. In a
+//! message without immediate data, and without an invalidated key, `imm_data` is undefined.
+//! Instruments fill undefined fields with random values.
 use crate::abi::*;
 use adverb_device::engine::{Completion, WcFlags, WcOpcode};
 
@@ -28,4 +29,15 @@ pub fn scramble_current(c: &mut Completion, garbage: u64) {
     c.src_qpn = high >> 8;
     c.flags = WcFlags::from_bits_truncate(low >> 28);
     c.sl = high as u8;
+}
+
+/// Is `imm_data` of a received message undefined?
+pub fn lacks_immediate(wc: &ibv_wc) -> bool {
+    wc.opcode & IBV_WC_RECV != 0 && wc.wc_flags & (IBV_WC_WITH_IMM | IBV_WC_WITH_INV) == 0
+}
+
+/// As [`lacks_immediate`], for the current completion of an extended poll.
+pub fn current_lacks_immediate(c: &Completion) -> bool {
+    c.opcode as u32 >= WcOpcode::Recv as u32
+        && !c.flags.intersects(WcFlags::WITH_IMM | WcFlags::WITH_INV)
 }

@@ -18,6 +18,7 @@ use super::held::hold;
 use super::observers::call::Event;
 use super::observers::list::tell;
 use crate::abi::rdma_user_cm::{Reply, Request};
+use adverb_choice::{Call, Choice};
 use adverb_device::Errno;
 use adverb_os::Uncancelled;
 use adverb_ucma::{Caller, Channel};
@@ -153,10 +154,13 @@ pub extern "C" fn adverb_ucma_event_taken(owner: usize, event: usize, kind: u32)
     tell(Event::ConnectionEventTaken { owner, event, kind });
 }
 
-/// The program has acknowledged the event at this address.
-pub extern "C" fn adverb_ucma_event_acknowledged(event: usize) {
+/// The program has acknowledged the event at this address; `place` is the return address of its
+/// call, or 0. With 1 the caller overwrites the event.
+pub extern "C" fn adverb_ucma_event_acknowledged(event: usize, place: usize) -> c_int {
     let _uncancelled = Uncancelled::throughout();
     tell(Event::ConnectionEventAcknowledged(event));
+    let spoils = |place| adverb_hunt::choice(Call::Acknowledge, place) == Some(Choice::Garbage);
+    place.checked_sub(1).is_some_and(spoils).into()
 }
 
 /// The call with this name waits for the acknowledgement of the events of `owner`.

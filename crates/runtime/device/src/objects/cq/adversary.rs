@@ -2,9 +2,10 @@
 //! [`Adversary`].
 //!
 //! An adversary decides when a completion becomes visible, and may have a queue pair carry out its
-//! requests late, in parts or a second time ([`Qp::keep_requests`](crate::Qp::keep_requests),
-//! [`Qp::place_tail`](crate::Qp::place_tail), [`Node::read_again`](crate::node::Node::read_again)).
-//! Without an adversary each function of the trait costs the check of a field.
+//! requests late, in parts or a second time, or lose them
+//! ([`Qp::keep_requests`](crate::Qp::keep_requests), [`Qp::place_tail`](crate::Qp::place_tail),
+//! [`Qp::lose`](crate::Qp::lose), [`Node::read_again`](crate::node::Node::read_again)). Without an
+//! adversary each function of the trait costs the check of a field.
 use super::Cq;
 use adverb_engine::{Completion, PostError, SendWr};
 use std::any::Any;
@@ -15,9 +16,9 @@ use std::sync::{Arc, OnceLock};
 pub trait Adversary: Any + Debug + Send + Sync {
     /// The queue was made.
     fn enters(&self, cq: &Arc<Cq>);
-    /// A completion is about to become visible. Answers the completion if it becomes visible now.
-    /// A withheld completion is added later, in order, by [`Cq::make_visible`]. Called under the
-    /// lock of the queue pair.
+    /// A completion is about to become visible. Answers the completion if it becomes visible now. A
+    /// withheld completion is added later by [`Cq::make_visible`], in the order of its work queue.
+    /// Called under the lock of the queue pair.
     fn completes(&self, cq: &Arc<Cq>, completion: Completion) -> Option<Completion>;
     /// The program is about to poll.
     fn polls(&self, cq: &Arc<Cq>);

@@ -1,4 +1,4 @@
-//! A send queue whose requests an adversary keeps.
+//! A send queue whose requests an adversary keeps or loses.
 use super::Qp;
 
 impl Qp {
@@ -7,12 +7,28 @@ impl Qp {
         !std::mem::replace(&mut self.inner.lock().kept, true)
     }
 
-    /// Places the last line of the WRITE at the head of a send queue that keeps its requests in the
-    /// peer's memory. The request stays in the queue.
+    /// Places the last line of the WRITE or READ at the head of a send queue that keeps its
+    /// requests. The request stays in the queue.
     pub fn place_tail(&self) {
         let mut inner = self.inner.lock();
         if inner.kept {
             self.context().node().place_tail(self, &mut inner);
         }
+    }
+
+    /// Messages that leave are lost from now on. With `false`, those posted so far are lost, and
+    /// later messages are not.
+    pub fn lose(&self, loses: bool) {
+        let node = self.context().node();
+        if node.is_stale() {
+            return;
+        }
+        node.with_tx(|tx| {
+            let mut inner = self.inner.lock();
+            if !loses {
+                node.pump(self, &mut inner, tx);
+            }
+            inner.loses = loses;
+        });
     }
 }

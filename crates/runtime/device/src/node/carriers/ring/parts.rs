@@ -12,9 +12,9 @@ use adverb_engine::{Access, QpState, Range, Sge};
 const LINE: u64 = 64;
 
 impl Node {
-    /// Places the last line of the WRITE at the head of the send queue in the peer's memory. The
-    /// request stays in the queue. Nothing happens if an earlier request is not done, or if the
-    /// peer's memory is out of reach.
+    /// Places the last line of the WRITE or READ at the head of the send queue: in the peer's
+    /// memory, or in the memory of this process. The request stays in the queue. Nothing happens if
+    /// an earlier request is not done, or if the peer's memory is out of reach.
     pub(crate) fn place_tail(&self, qp: &AnyQp, inner: &mut QpInner) {
         let Some(rings) = Rings::of(self) else { return };
         let ends = Ends { qpn: qp.number(), dest_qpn: inner.engine.attr().dest_qpn };
@@ -24,7 +24,10 @@ impl Node {
         };
         let keys = self.keys.read();
         let Some(request) = engine.poll_host_request(&keys) else { return };
-        let (SendOp::Write(remote) | SendOp::WriteImm(remote, _)) = request.op else { return };
+        let remote = match request.op {
+            SendOp::Write(remote) | SendOp::WriteImm(remote, _) | SendOp::Read(remote) => remote,
+            _ => return,
+        };
         if peer.was_left() {
             return;
         }
@@ -37,7 +40,9 @@ impl Node {
                 Data::Gather(&parts)
             }
         };
-        let op = SendOp::Write(Remote { va: remote.va + at, ..remote });
+        let part = Remote { va: remote.va + at, ..remote };
+        let is_read = matches!(request.op, SendOp::Read(_));
+        let op = if is_read { SendOp::Read(part) } else { SendOp::Write(part) };
         let part = HostRequest { op, len: request.len - at, local };
         rings.host.perform(peer, seen, ends, &keys, &part);
     }
