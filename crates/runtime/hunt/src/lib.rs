@@ -27,4 +27,4 @@ pub use calls::{
     Chosen, armed, arming, calling, calling_on, failing, garbage, getting, interrupts, is_hunted,
     note_refused, polled, post, posted, posting, read_connection_event, read_connection_event_at,
 };
-pub use process::{HuntedPart, LOG, SCHEDULE, WORDS, set_namers};
+pub use process::{HuntedPart, LOG, SCHEDULE, WORDS, set_namers, set_witness};

@@ -82,6 +82,9 @@ fn wrong(mistake: &'static Mistake) -> Verdict {
     let any = format!("{}.c:", mistake.program);
     let named = if mistake.elsewhere { out.text.contains(&any) } else { names(&out.text, &line) };
     require!(named, "{line} is not named: {}", out.describe());
+    // HUN-17: the last calls before the failure.
+    let picture = out.text.contains("  before:  -") || out.code() != Some(1);
+    require!(picture, "no calls before the failure: {}", out.describe());
     let has = |word: &&str| out.text.contains(*word);
     require!(mistake.words.iter().any(has), "none of {:?}: {}", mistake.words, out.describe());
     Ok(())

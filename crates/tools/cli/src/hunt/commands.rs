@@ -140,7 +140,7 @@ impl HuntCommands {
             let _ = std::fs::remove_file(file);
         }
         let (ends, outputs) = (ended?, outputs?);
-        let reports = examination.reports();
+        let (reports, picture) = (examination.reports(), examination.picture());
         let (who, verdict) = match ends.given_up {
             true => (Who::Program, Verdict::GivenUp),
             false => ends.verdict(&outputs, limits.stays == Some(true)),
@@ -150,7 +150,19 @@ impl HuntCommands {
         let (took, silence) = (begun.elapsed(), watcher.longest_silence());
         let path = RunPath { visits: visits(&log_text), made: made.len(), took };
         let stayed = ends.stayed;
-        Ok(Attempt { verdict, who, sites, made, path, outputs, reports, took, silence, stayed })
+        Ok(Attempt {
+            verdict,
+            who,
+            sites,
+            made,
+            path,
+            outputs,
+            reports,
+            picture,
+            took,
+            silence,
+            stayed,
+        })
     }
 
     fn at(&self, e: &std::io::Error) -> String {
