@@ -288,4 +288,13 @@ pub const MISTAKES: &[Mistake] = &[
         .from(&["rpma #1643"])
         .found_by(&[Hunt])
         .names("\"get event\"", &["not polled", "armed once", "no thread polls", "not again"]),
+    wrong("short_grh", "datagrams received without room for the GRH")
+        .found_by(&[Hunt, Check])
+        .names("// a receive", &["40 bytes of GRH"]),
+    wrong("late_cm_ack", "an id of rdma_cm destroyed before its event is acknowledged")
+        .found_by(&[Hunt, Check])
+        .names("destroy the id of the connection", &["waits for the acknowledgement"]),
+    wrong("lost_signal", "a signal of a condition variable lost between a poll and the wait")
+        .found_by(&[Hunt])
+        .names("// whatever was signaled before", &["was not woken after the arm"]),
 ];

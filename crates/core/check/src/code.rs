@@ -170,6 +170,19 @@ impl Code {
         }
     }
 
+    /// Is the report about completions that no event announces to a thread?
+    #[must_use]
+    pub const fn is_of_a_wake_up(self) -> bool {
+        matches!(
+            self,
+            Code::PollerNotWoken
+                | Code::LostWakeUp
+                | Code::NeverArmedAgain
+                | Code::NeverArmed
+                | Code::ArmedForSolicited
+        )
+    }
+
     /// The place of this kind among the causes of a failure; the most telling kind has the lowest.
     #[must_use]
     pub fn rank(self) -> (Weight, usize) {

@@ -3,7 +3,7 @@
 //!
 //! [`Ledger::examine`] looks at queues, queue pairs, threads, and calls that failed. Each look adds
 //! reports. [`Code::rank`] orders the reports of all processes of a run.
-use crate::ledger::Cq;
+use crate::queues::Cq;
 use crate::report::count;
 use crate::scene::{Armed, Occasion, PairScene, QueueScene, Scene, ThreadScene};
 use crate::{Code, CodeAddress, Ledger, Source};
@@ -71,6 +71,7 @@ impl Ledger {
                 format!("the program fails with signal {signal} in its own code")
             });
         }
+        self.crashed_without_a_stack(scene, end);
         if let Occasion::Status(status) = scene.occasion
             && end != 0
         {
@@ -375,6 +376,10 @@ impl Ledger {
     /// What the program waits for.
     fn waiting(&mut self, scene: &Scene) {
         let Some(thread) = scene.main_thread() else { return };
+        // The report of the mistake says what the thread waits for.
+        if self.reporter.has_named(thread.place) {
+            return;
+        }
         let armed = scene.queues.iter().filter(|queue| queue.armed != Armed::No);
         let armed: Vec<_> = armed
             .filter_map(|queue| Some((queue.number, self.cqs.get(&queue.number)?.arm?.place)))

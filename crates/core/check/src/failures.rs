@@ -1,6 +1,7 @@
 //! Calls and completions that failed, as reasons for a later failure of the program.
 use crate::events::CM_EVENTS;
 use crate::failed::FailedCall;
+use crate::picture::PastCall;
 use crate::{CodeAddress, Ledger};
 
 /// A call or completion that failed counts as a reason for a failure if the program has made at
@@ -17,6 +18,17 @@ fn has_part(name: &str, parts: &[&str]) -> bool {
 }
 
 impl Ledger {
+    /// A call has returned.
+    pub fn happened(&mut self, call: PastCall) {
+        self.picture.add(call);
+    }
+
+    /// The last calls of each thread and on each queue, in the order of time.
+    #[must_use]
+    pub fn picture(&self) -> Vec<PastCall> {
+        self.picture.all()
+    }
+
     /// The program has made a call. `why` is the reason if the call failed.
     pub fn called(&mut self, name: &str, why: Option<String>, place: CodeAddress) {
         let takes_down = has_part(name, &TAKES_DOWN);

@@ -3,39 +3,13 @@ use crate::edges::{Descriptor, Edges, Left, Reads};
 use crate::events::{ConnectionEvents, Events};
 use crate::failed::{FailedCall, FailedCompletion};
 use crate::objects::Objects;
-use crate::queues::{Qp, Request, Srq, take_receive};
+use crate::picture::Picture;
+use crate::queues::{Arm, Cq, Qp, Request, Srq, take_receive};
 use crate::regions::{Orphaned, Regions, Shared};
 use crate::report::{Reporter, count};
 use crate::values::{Completed, Piece, QueuePair};
 use crate::{Code, CodeAddress, Kind, Made, Report, Source};
 use std::collections::{BTreeMap, HashMap};
-
-#[derive(Debug)]
-pub(crate) struct Cq {
-    pub(crate) entries: usize,
-    /// Completions in the queue, and possible further completions.
-    pub(crate) expected: usize,
-    pub(crate) made: CodeAddress,
-    /// The call that polled the last completion.
-    pub(crate) polled: CodeAddress,
-    /// The last call that found the queue empty.
-    pub(crate) found_empty: CodeAddress,
-    /// Completions polled, and polls that found none.
-    pub(crate) completions: u64,
-    pub(crate) empty_polls: u64,
-    /// The last arm.
-    pub(crate) arm: Option<Arm>,
-}
-
-/// An arm of a completion queue.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Arm {
-    pub(crate) place: CodeAddress,
-    /// Completions polled before the arm.
-    pub(crate) after: u64,
-    /// A poll has found the queue empty since the arm.
-    pub(crate) emptied: bool,
-}
 
 /// A WRITE posted by this process.
 #[derive(Clone, Copy, Debug)]
@@ -71,6 +45,7 @@ pub struct Ledger {
     pub(crate) last_write: Option<Written>,
     /// Regions that were deregistered with posted receives, by key.
     pub(crate) orphaned: BTreeMap<u32, Orphaned>,
+    pub(crate) picture: Picture,
     edges: Edges,
     objects: Objects,
     /// Place of the last poll of a failed completion.

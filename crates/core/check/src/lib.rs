@@ -18,6 +18,7 @@ mod failures;
 mod ledger;
 mod objects;
 mod orphans;
+mod picture;
 mod posts;
 mod queues;
 mod regions;
@@ -31,6 +32,8 @@ mod tests;
 mod tests_examine;
 #[cfg(test)]
 mod tests_orphans;
+#[cfg(test)]
+mod tests_picture;
 mod told;
 mod values;
 
@@ -39,6 +42,7 @@ pub use edges::{Descriptor, Left, Reads};
 pub use events::{CM_EVENTS, Source};
 pub use ledger::Ledger;
 pub use objects::{Kind, Made};
+pub use picture::{PastCall, ToldCall};
 pub use queues::Request;
 pub use regions::{Region, Shared};
 pub use report::{CodeAddress, Report};

@@ -64,6 +64,34 @@ pub(crate) struct Qp {
     pub(crate) moved: CodeAddress,
 }
 
+/// A completion queue.
+#[derive(Debug)]
+pub(crate) struct Cq {
+    pub(crate) entries: usize,
+    /// Completions in the queue, and possible further completions.
+    pub(crate) expected: usize,
+    pub(crate) made: CodeAddress,
+    /// The call that polled the last completion.
+    pub(crate) polled: CodeAddress,
+    /// The last call that found the queue empty.
+    pub(crate) found_empty: CodeAddress,
+    /// Completions polled, and polls that found none.
+    pub(crate) completions: u64,
+    pub(crate) empty_polls: u64,
+    /// The last arm.
+    pub(crate) arm: Option<Arm>,
+}
+
+/// An arm of a completion queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arm {
+    pub(crate) place: CodeAddress,
+    /// Completions polled before the arm.
+    pub(crate) after: u64,
+    /// A poll has found the queue empty since the arm.
+    pub(crate) emptied: bool,
+}
+
 /// A shared receive queue.
 #[derive(Debug, Default)]
 pub(crate) struct Srq {

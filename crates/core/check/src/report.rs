@@ -26,6 +26,8 @@ pub(crate) struct Reporter {
     /// The reports are about a program that has not failed.
     pub(crate) state: bool,
     waiting: Vec<Report>,
+    /// The places of mistakes.
+    named: HashSet<CodeAddress>,
 }
 
 impl Reporter {
@@ -39,7 +41,10 @@ impl Reporter {
         let first = places.first().map_or(0, |(_, place)| *place);
         let state = self.state;
         if !self.told.contains(&(code, first, false)) && self.told.insert((code, first, state)) {
-            let places = places.iter().copied().filter(|(_, place)| *place != 0).collect();
+            let places: Vec<_> = places.iter().copied().filter(|(_, at)| *at != 0).collect();
+            if code.weight() == Weight::Mistake {
+                self.named.extend(places.iter().map(|(_, place)| place));
+            }
             self.waiting.push(Report { code, text: text(), places, state });
         }
     }
@@ -52,6 +57,11 @@ impl Reporter {
     /// Has a report that is waiting a cause or a mistake?
     pub(crate) fn has_cause(&self) -> bool {
         self.waiting.iter().any(|report| report.code.weight() < Weight::State)
+    }
+
+    /// Is this a place of a mistake that was reported?
+    pub(crate) fn has_named(&self, place: CodeAddress) -> bool {
+        self.named.contains(&place)
     }
 
     pub(crate) fn take(&mut self) -> Vec<Report> {

@@ -1,7 +1,10 @@
-//! Causes that no call and no completion tells: a dropped message, and an event that did not reach
-//! the thread that polls.
-use crate::scene::{PairScene, QueueScene, Scene, ThreadScene};
-use crate::{Code, Ledger, Source};
+//! Causes that no call and no completion tells: a dropped message, an event that did not reach the
+//! thread that polls, and a crash whose stack is lost.
+use crate::scene::{Occasion, PairScene, QueueScene, Scene, ThreadScene};
+use crate::{Code, CodeAddress, Ledger, Source};
+
+/// Faults and SIGABRT: signals that a program gets for what its own code does.
+const OF_CODE: [i32; 5] = [4, 6, 7, 8, 11];
 
 impl Ledger {
     /// Another thread took the event or armed after the last poll, and the thread that polls sleeps
@@ -48,6 +51,27 @@ impl Ledger {
         let places = [("receives posted", posts.place), ("now", scene.place())];
         self.reporter.say(Code::ReceiveTooShort, &places, || {
             format!("queue pair {:#x}: {}", pair.number, pair.unfit)
+        });
+    }
+
+    /// The program fails in its own code, and its stack names no place (`end`): the last call says
+    /// how far the thread came.
+    pub(crate) fn crashed_without_a_stack(&mut self, scene: &Scene, end: CodeAddress) {
+        let Occasion::Signal(signal) = scene.occasion else { return };
+        let thread = scene.threads.iter().find(|thread| thread.signalled);
+        let Some(thread) = thread.filter(|_| end == 0 && OF_CODE.contains(&signal)) else { return };
+        let last = self.picture.last(thread.id).map(|last| (last.call.clone(), last.place));
+        let places: Vec<_> = last.iter().map(|(_, place)| ("last call", *place)).collect();
+        self.reporter.say(Code::Crashed, &places, || {
+            let last = match last {
+                Some((call, _)) => format!("the last verbs call of the thread was {call}"),
+                None => "the thread has made no verbs call".to_owned(),
+            };
+            let ThreadScene { id, name, .. } = thread;
+            format!(
+                "the program fails with signal {signal} in thread {id} {name:?}, whose stack names \
+                 no place: {last}"
+            )
         });
     }
 }

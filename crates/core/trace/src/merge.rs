@@ -46,6 +46,17 @@ impl Story {
                 let arguments = vec![("records", Value::Long(*records))];
                 self.instant(track, *t, "records are missing".into(), arguments);
             }
+            Record::Choice { t, tid, name, effect, rule, place } => {
+                let text = |text: &str| Value::Text(text.to_owned());
+                let arguments = vec![
+                    ("effect", text(effect)),
+                    ("rule", text(rule)),
+                    ("place", text(place)),
+                    ("thread", Value::Number((*tid).into())),
+                ];
+                let track = self.track(process, Track::Named("choices of the hunt".into()));
+                self.instant(track, *t, name.clone(), arguments);
+            }
             Record::End { .. } => told.ended = true,
             Record::Call { t, d, tid, call, args, result, errno } => {
                 let arguments = arguments_of(call, args, *result, *errno);

@@ -148,6 +148,16 @@ pub enum Record {
         bytes: usize,
         note: Name,
     },
+    /// A hunt's choice at a call: its name, its effect and the rule that allows it, and the place
+    /// of the call.
+    Choice {
+        t: u64,
+        tid: i32,
+        name: String,
+        effect: Name,
+        rule: Name,
+        place: String,
+    },
     /// This many records before this had no room.
     Dropped {
         t: u64,
@@ -208,6 +218,7 @@ impl Record {
             | Record::Completion { t, .. }
             | Record::Event { t, .. }
             | Record::Packet { t, .. }
+            | Record::Choice { t, .. }
             | Record::Dropped { t, .. }
             | Record::End { t } => *t,
         }

@@ -476,3 +476,20 @@ fn calls_are_known_by_their_arguments() {
     );
     assert!(calls::of("ibv_nothing").is_none());
 }
+
+/// HUN-18: choices of a hunt have a track, with the effect, the rule and the place.
+#[test]
+fn choices_have_a_track() {
+    let choice = Record::Choice {
+        t: 5,
+        tid: 9,
+        name: "poll after".into(),
+        effect: "completions came late".into(),
+        rule: "arm, and poll again".into(),
+        place: "a.out in f, f.c:3".into(),
+    };
+    let story = Story::of(&[ProcessRecords { records: vec![choice], cut: 0 }]);
+    assert_eq!(story.tracks, [(0, Track::Named("choices of the hunt".into()))]);
+    assert_eq!((story.nodes[0].kind, &*story.nodes[0].name), (Kind::Instant, "poll after"));
+    assert_eq!(story.nodes[0].arguments.len(), 4);
+}

@@ -30,4 +30,4 @@ pub use calls::{
     is_hunted, note_refused, polled, post, posted, posting, read_connection_event,
     read_connection_event_at,
 };
-pub use process::{HuntedPart, LOG, SCHEDULE, WORDS, set_namers};
+pub use process::{HuntedPart, LOG, SCHEDULE, WORDS, set_namers, set_witness};

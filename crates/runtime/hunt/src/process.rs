@@ -68,6 +68,16 @@ pub fn set_namers(place: fn(usize) -> String, words: fn(usize) -> String) {
     let _ = NAMERS.set((place, words));
 }
 
+type Witness = fn(Call, Choice, usize);
+/// The function that hears of choices.
+static WITNESS: OnceLock<Witness> = OnceLock::new();
+
+/// Sets the function that hears of each choice, with the address of the program's call. The calling
+/// thread makes the call.
+pub fn set_witness(witness: fn(Call, Choice, usize)) {
+    let _ = WITNESS.set(witness);
+}
+
 /// By kind of call, address and object: the site, and the number of visits.
 type Points = HashMap<(Call, usize, u64), (Site, u64)>;
 
@@ -211,6 +221,10 @@ impl Hunt {
         self.say(&format!("made {made}"));
         if let Some(part) = part {
             part.made.push(made);
+        }
+        drop(story);
+        if let Some(witness) = WITNESS.get() {
+            witness(call, choice, address);
         }
         Some(choice)
     }

@@ -4,7 +4,7 @@
 //! process examines itself before it ends with a failure, and when it is asked. The question is a
 //! file that appears, so it wakes no thread of the program.
 use crate::results::source::{line_of, line_with_caller, source_of};
-use adverb_check::{Told, Weight};
+use adverb_check::{Told, ToldCall, Weight};
 use std::collections::HashSet;
 use std::fs;
 use std::io::Write;
@@ -12,12 +12,17 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+/// The device logs this prefix if completions lie in a queue and no event will announce them
+/// (EXT-4).
+pub const LOST: &str = "lost wake-up: ";
 /// The longest wait for the answers of all processes.
 const ANSWERS: Duration = Duration::from_millis(600);
 /// Causes that are shown beside the first.
 const MORE: usize = 1;
 /// Places that are shown of a cause.
 const PLACES: usize = 6;
+/// Newest calls that are shown before a failure.
+const CALLS: usize = 24;
 /// Risks that are shown.
 const RISKS: usize = 5;
 
@@ -90,6 +95,20 @@ impl Examination {
         all.sort_by_key(|told| told.code.rank());
         all
     }
+
+    /// The last calls of each thread and on each queue of all processes, in the order of time.
+    pub fn picture(&self) -> Vec<ToldCall> {
+        let mut all: Vec<ToldCall> = Vec::new();
+        for line in self.text().lines() {
+            // A process writes its calls anew at each examination.
+            if let Some(process) = line.strip_prefix("calls ") {
+                all.retain(|call| call.process.to_string() != process);
+            }
+            all.extend(line.parse::<ToldCall>());
+        }
+        all.sort_by_key(|call| call.at);
+        all
+    }
 }
 
 impl Drop for Examination {
@@ -113,6 +132,13 @@ pub fn causes(reports: &[Told]) -> impl Iterator<Item = &Told> {
 /// Do the reports say more than what the threads wait for?
 pub fn is_known(reports: &[Told]) -> bool {
     causes(reports).next().is_some_and(|told| told.code.weight() < Weight::State)
+}
+
+/// Do the reports say what this line of the device's log says?
+pub fn have_said(reports: &[Told], line: &str) -> bool {
+    let mut causes = causes(reports).filter(|told| told.code.weight() < Weight::State);
+    causes
+        .any(|told| line.contains(&told.text) || told.code.is_of_a_wake_up() && line.contains(LOST))
 }
 
 /// The first causes with their lines, as lines of a report. Empty without a cause.
@@ -161,4 +187,45 @@ pub fn risks<'a>(reports: impl Iterator<Item = &'a Told>) -> Vec<String> {
         }
     }
     lines
+}
+
+/// The last calls before a failure, as lines of a report. Times are counted back from the last
+/// call.
+pub fn picture(calls: &[ToldCall]) -> Vec<String> {
+    let Some(last) = calls.last() else { return Vec::new() };
+    // The last call of each thread, and the newest calls.
+    let newest = calls.len().saturating_sub(CALLS);
+    let is_last = |n: usize| {
+        let of = |call: &ToldCall| (call.process, call.thread.clone());
+        calls[n + 1..].iter().all(|later| of(later) != of(&calls[n]))
+    };
+    let several = calls.iter().any(|call| call.process != last.process);
+    let shown = calls.iter().enumerate().filter(|(n, _)| *n >= newest || is_last(*n));
+    let rows: Vec<_> = shown
+        .map(|(_, call)| {
+            let ms = (last.at - call.at) as f64 / 1e6;
+            let process = if several { format!("{} ", call.process) } else { String::new() };
+            let queue =
+                if call.queue.is_empty() { String::new() } else { format!(" {}", call.queue) };
+            let result =
+                if call.result.is_empty() { String::new() } else { format!(": {}", call.result) };
+            let times =
+                if call.times == 1 { String::new() } else { format!(", {} times", call.times) };
+            [
+                format!("-{ms:.3} ms"),
+                format!("{process}{}", call.thread),
+                line_of(&call.place),
+                format!("{}{queue}{result}{times}", call.call),
+            ]
+        })
+        .collect();
+    let width = |n: usize| rows.iter().map(|row| row[n].chars().count()).max().unwrap_or(0);
+    let [time, thread, line] = [0, 1, 2].map(width);
+    let mut label = "before:";
+    rows.iter()
+        .map(|[at, of, place, what]| {
+            let label = std::mem::take(&mut label);
+            format!("{label:8} {at:>time$}  {of:thread$}  {place:line$}  {what}")
+        })
+        .collect()
 }

@@ -25,6 +25,16 @@ const PROGRAM: &str = r#"
 
 __attribute__((noinline)) static void crash(volatile int *p) { *p = 1; }
 
+/* Calls nothing, on a stack without calls. */
+static void lose(void) {
+    char *end = (char *)calloc(1, 1 << 20) + (1 << 19);
+#ifdef __x86_64__
+    __asm__ volatile("mov %0, %%rsp; xor %%eax, %%eax; jmp *%%rax" :: "r"(end));
+#else
+    __asm__ volatile("mov sp, %0; br xzr" :: "r"(end));
+#endif
+}
+
 static struct ibv_cq *open_queue(void) {
     struct ibv_device **list = ibv_get_device_list(NULL);
     struct ibv_context *context = list && list[0] ? ibv_open_device(list[0]) : NULL;
@@ -50,6 +60,7 @@ int main(int count, char **words) {
         if (!strcmp(*word, "_exit")) _exit(3);
         if (!strcmp(*word, "abort")) abort();
         if (!strcmp(*word, "crash")) crash((int *)8);
+        if (!strcmp(*word, "lose")) lose();
         if (!strcmp(*word, "alarm")) for (alarm(1);;) ibv_poll_cq(cq, 1, &wc);
         if (!strcmp(*word, "term")) for (kill(getpid(), SIGTERM);;) pause();
         if (!strcmp(*word, "own")) signal(SIGSEGV, own), signal(SIGQUIT, own);
@@ -174,13 +185,16 @@ fn line_of(part: &str) -> String {
 fn a_failing_program_ends_as_without_the_check() {
     let built = Built::new("ends");
     let crash = line_of("static void crash");
-    let [abort, alarm, term] = ["abort()", "alarm(1)", "SIGTERM"].map(line_of);
+    let [abort, alarm, term, last] =
+        ["abort()", "alarm(1)", "SIGTERM", "ibv_create_cq(context"].map(line_of);
     for (words, status, signal, report, place) in [
         // A status is no failure outside of a hunt.
         (&["status"][..], Some(3), None, "", ""),
         (&["_exit"], Some(3), None, "", ""),
         (&["abort"], None, Some(Signal::SIGABRT), "crashed", &*abort),
         (&["crash"], None, Some(Signal::SIGSEGV), "crashed", &crash),
+        // The last verbs call stands for a lost stack.
+        (&["lose"], None, Some(Signal::SIGSEGV), "crashed", &last),
         (&["alarm"], None, Some(Signal::SIGALRM), "waits", &alarm),
         (&["term"], None, Some(Signal::SIGTERM), "waits", &term),
         // The child of a fork is examined, and its parent sees the signal.

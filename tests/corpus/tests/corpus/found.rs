@@ -22,7 +22,9 @@ const SHORT: &[&str] = &[
     "dereg_early",
     "flag_in_memory",
     "fork_pages",
+    "late_cm_ack",
     "lost_on_error",
+    "lost_signal",
     "plain_flag",
     "read_sent_on",
     "reset_orphans",
@@ -84,6 +86,9 @@ fn wrong(mistake: &'static Mistake) -> Verdict {
     let any = format!("{}.c:", mistake.program);
     let named = if mistake.elsewhere { out.text.contains(&any) } else { names(&out.text, &line) };
     require!(named, "{line} is not named: {}", out.describe());
+    // HUN-18: the last calls before the failure.
+    let picture = out.text.contains("  before:  -") || out.code() != Some(1);
+    require!(picture, "no calls before the failure: {}", out.describe());
     let has = |word: &&str| out.text.contains(*word);
     require!(mistake.words.iter().any(has), "none of {:?}: {}", mistake.words, out.describe());
     Ok(())

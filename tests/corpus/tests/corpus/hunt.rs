@@ -21,6 +21,7 @@ pub fn cases() -> Vec<Case> {
         cases.push(case(format!("HUN-5/right/{program}"), move || right(program)));
     }
     cases.push(case("HUN-5/nothing_found_in_a_right_program", nothing_found));
+    cases.push(case("HUN-18/a_trace_shows_the_choices", traced));
     cases.push(case("HUN-14/progress_on_a_terminal", progress));
     cases.push(case("HUN-7/nothing_found_in_a_right_pair", nothing_found_in_a_pair));
     cases.push(case("HUN-11/a_message_before_its_connection_is_found", early_receive));
@@ -64,6 +65,28 @@ fn nothing_found() -> Verdict {
     // The time may be too short for every single choice.
     require!(matches!(out.code(), Some(0 | 3)), "{}", out.describe());
     require!(out.text.contains("nothing found in "), "{}", out.describe());
+    Ok(())
+}
+
+/// The trace of a replay has a track of the choices, with the places of the calls.
+fn traced() -> Verdict {
+    let built = build::right("loop")?;
+    let trace = built.with_file_name(format!("loop.{}.pftrace", std::process::id()));
+    let lines = trace.with_extension("pftrace.jsonl");
+    let program = Program::new(built.display().to_string(), &[] as &[&str])
+        .option("--replay", "3")
+        .option("--trace", trace.display().to_string());
+    let out = with_device(program)?.run(Duration::from_secs(40) + GRACE)?;
+    let text = std::fs::read_to_string(&lines).map_err(|e| format!("{}: {e}", lines.display()));
+    [trace, lines].iter().for_each(|file| drop(std::fs::remove_file(file)));
+    require!(out.ok(), "{}", out.describe());
+    let text = text?;
+    let choice = text.lines().find(|line| line.contains("\"track\":\"choices of the hunt\""));
+    let Some(choice) = choice else { return Err("no choice is in the trace".into()) };
+    require!(
+        choice.contains("\"place\":\"loop.right+") && choice.contains("\"rule\":"),
+        "{choice}"
+    );
     Ok(())
 }
 

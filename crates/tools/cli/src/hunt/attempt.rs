@@ -1,5 +1,6 @@
 //! A run of the program, and the verdict.
-use adverb_check::{Told, Weight};
+pub use crate::examination::LOST;
+use adverb_check::{Told, ToldCall, Weight};
 use adverb_choice::{Choice, ChoiceEntry, RunPath, Site};
 use nix::sys::signal::Signal;
 use nix::sys::wait::WaitStatus;
@@ -13,9 +14,6 @@ pub const SILENCE: Duration = Duration::from_secs(1);
 const SILENCE_OF_FIRST: Duration = Duration::from_secs(5);
 /// Minimum of the time limit of a run.
 const WHOLE: Duration = Duration::from_secs(8);
-/// The device logs this prefix if completions lie in a queue and no event will announce them
-/// (EXT-4).
-pub const LOST: &str = "lost wake-up: ";
 
 /// How long a run may take.
 #[derive(Clone, Copy, Debug)]
@@ -184,6 +182,8 @@ pub struct Attempt {
     pub outputs: Vec<Output>,
     /// Reports of the processes, the most telling first.
     pub reports: Vec<Told>,
+    /// The last calls of the processes before a failure.
+    pub picture: Vec<ToldCall>,
     pub took: Duration,
     /// The longest time without a completion or a post.
     pub silence: Duration,

@@ -175,7 +175,7 @@ impl HuntCommands {
             let _ = std::fs::remove_file(file);
         }
         let (ends, outputs) = (ended?, outputs?);
-        let reports = examination.reports();
+        let (reports, picture) = (examination.reports(), examination.picture());
         let (who, verdict) = match ends.given_up {
             true => (Who::Program, Verdict::GivenUp),
             false => ends.verdict(&outputs, limits.stays == Some(true)),
@@ -193,6 +193,7 @@ impl HuntCommands {
             path,
             outputs,
             reports,
+            picture,
             took,
             silence,
             stayed,

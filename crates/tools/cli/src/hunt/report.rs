@@ -43,9 +43,10 @@ pub fn begins(first: &Attempt, singles: usize) -> String {
 pub fn fails_alone(args: &Args, first: &Attempt, rate: Rate) -> String {
     let found =
         if rate.is_doubtful(first) { "doubtful, it may be chance: failed" } else { "found" };
-    let mut text = format!("adverb hunt: {found} without any choice: {}\n", first.what());
+    let mut text = format!("adverb hunt: {found} without any choice: {}\n", headline(first));
     cause(&mut text, "cause:", first);
     polls_if_lost(&mut text, first, &first.sites);
+    before(&mut text, first);
     said(&mut text, first);
     line!(text, "  again:   fails in {rate} runs without a choice");
     replay(&mut text, args, "");
@@ -104,6 +105,16 @@ pub fn nothing(
     text
 }
 
+/// The verdict, without what the cause says below.
+fn headline(attempt: &Attempt) -> String {
+    match attempt.verdict {
+        Verdict::Report(_) if examination::is_known(&attempt.reports) => {
+            format!("{} continues after a mistake, by luck", attempt.who)
+        }
+        _ => attempt.what(),
+    }
+}
+
 /// The text of the schedule file, which replays the failure.
 pub fn file(args: &Args, found: &Found) -> String {
     let text = found.schedule.to_string();
@@ -124,7 +135,7 @@ pub fn found(args: &Args, found: &Found, met: &[Met]) -> String {
     let found =
         if with.is_doubtful(attempt) { "doubtful, it may be chance: failed" } else { "found" };
     let mut text =
-        format!("adverb hunt: {found} in run {run}, after {after:.1?}: {}\n", attempt.what());
+        format!("adverb hunt: {found} in run {run}, after {after:.1?}: {}\n", headline(attempt));
     // A choice says more about a failure than the state of the threads.
     let first = schedule.is_empty() || examination::is_known(&attempt.reports);
     if first {
@@ -134,6 +145,7 @@ pub fn found(args: &Args, found: &Found, met: &[Met]) -> String {
     if !first {
         cause(&mut text, "state:", attempt);
     }
+    before(&mut text, attempt);
     said(&mut text, attempt);
     match schedule.is_empty() {
         true => line!(text, "  again:   fails in {with} runs without a choice"),
@@ -206,6 +218,8 @@ fn polls(text: &mut String, met: &[Met], is_arm: impl Fn(&Met) -> bool) {
         .iter()
         .filter(|m| m.site.call == Call::Poll && armed.contains(&m.object))
         .map(|m| line_of(&m.words))
+        // A place of the cause stands above.
+        .filter(|place| !text.contains(place.as_str()))
         .collect();
     if !places.is_empty() {
         line!(text, "  polled:  {}", places.into_iter().collect::<Vec<_>>().join("; "));
@@ -222,6 +236,13 @@ fn polls_if_lost(text: &mut String, attempt: &Attempt, met: &[Met]) {
 /// What the processes say about the failure.
 fn cause(text: &mut String, label: &str, attempt: &Attempt) {
     for line in examination::shown(label, &attempt.reports) {
+        line!(text, "  {line}");
+    }
+}
+
+/// The last calls of the processes.
+fn before(text: &mut String, attempt: &Attempt) {
+    for line in examination::picture(&attempt.picture) {
         line!(text, "  {line}");
     }
 }
@@ -247,8 +268,10 @@ fn said(text: &mut String, attempt: &Attempt) {
         let (device, program): (Vec<&str>, Vec<&str>) =
             output.text.lines().partition(|l| l.starts_with("adverb: "));
         // The reports of the check stand above.
-        let device: Vec<&str> =
-            device.into_iter().filter(|line| !line.contains(" check: ")).collect();
+        let is_new = |line: &&str| {
+            !line.contains(" check: ") && !examination::have_said(&attempt.reports, line)
+        };
+        let device: Vec<&str> = device.into_iter().filter(is_new).collect();
         let (said, wrote) = match output.who {
             Who::Server => ("server:  adverb: ", "server:  "),
             Who::Client => ("client:  adverb: ", "client:  "),

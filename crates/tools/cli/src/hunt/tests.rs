@@ -2,7 +2,7 @@ use super::attempt::{Attempt, Output, Verdict, Who, parse};
 use super::*;
 use crate::results::source;
 use crate::results::tests::elements;
-use adverb_check::Code;
+use adverb_check::{Code, ToldCall};
 use adverb_choice::{Call, Choice, ChoiceEntry, Point, Site};
 
 const LOG: &str = "site arm@loop+0x10 2 loop+0x10 in ibv_req_notify_cq, verbs.h:2902 in wait, loop.c:66\n\
@@ -396,4 +396,48 @@ fn lines_are_read_with_their_paths() {
     let words = "a+0x1 in ibv_poll_cq, /usr/include/infiniband/verbs.h:2902 in f<A, B>, /src/b c/x.cpp:7 in main, m.c:1";
     assert_eq!(source::line_of(words), "x.cpp:7 in f<A, B>");
     assert_eq!(source::source_of(words).unwrap().path, "/src/b c/x.cpp");
+}
+
+/// HUN-18: the report has the newest calls before a failure, and the last call of each thread, with
+/// their lines.
+#[test]
+fn the_report_has_the_last_calls() {
+    let call = |at: u64, thread: &str, result: &str| ToldCall {
+        process: 7,
+        at: at * 1_000_000,
+        times: at,
+        thread: thread.into(),
+        queue: "CQ 2".into(),
+        call: "ibv_poll_cq".into(),
+        place: "loop+0x20 in drain, /src/loop.c:24".into(),
+        result: result.into(),
+    };
+    let mut picture = vec![call(1, "8 \"old\"", "empty"), call(2, "9", "empty")];
+    picture.extend((3..60).map(|at| call(at, "9", "")));
+    let attempt = Attempt { picture, ..ended(Verdict::Status(1), Vec::new()) };
+    let text = report::fails_alone(&args(&["./a"]), &attempt, Rate { failed: 1, of: 1 });
+    let first = "  before:  -58.000 ms  8 \"old\"  loop.c:24 in drain  ibv_poll_cq CQ 2: empty\n";
+    assert!(text.contains(first), "{text}");
+    let last = "            -0.000 ms  9        loop.c:24 in drain  ibv_poll_cq CQ 2, 59 times\n";
+    assert!(text.contains(last), "{text}");
+    assert_eq!(text.matches("ibv_poll_cq").count(), 25, "{text}");
+}
+
+/// What the cause says is not said again: neither in the headline, nor by the device's log.
+#[test]
+fn nothing_is_said_twice() {
+    let said = "lost wake-up: 1 completion of CQ 4 came too late";
+    let told =
+        |code| Told { process: 7, code, text: said.into(), places: Vec::new(), state: false };
+    let output = "adverb: warn: lost wake-up: CQ 4 holds 1 completion\nadverb: warn: another\n";
+    let mut attempt = ended(Verdict::Report(said.into()), Vec::new());
+    attempt.outputs[0].text = output.into();
+    let text = |attempt: &Attempt| {
+        report::fails_alone(&args(&["./a"]), attempt, Rate { failed: 1, of: 1 })
+    };
+    assert!(text(&attempt).contains("CQ 4 holds"), "nothing else says so");
+    attempt.reports = vec![told(Code::LostWakeUp)];
+    let text = text(&attempt);
+    assert_eq!(text.matches("lost wake-up").count(), 1, "{text}");
+    assert!(text.contains("warn: another"), "{text}");
 }

@@ -3,6 +3,7 @@ use super::uninterrupted::Uninterrupted;
 use crate::abi::*;
 use crate::errno;
 use crate::verbs::caller::program_call;
+use adverb_choice::Choice;
 use adverb_device::engine::attr::Cut;
 use adverb_device::engine::{Access, AttrMask, QpAttr};
 use adverb_device::{AsyncEvent, CompChannel, Context, Cq, Element, Errno, Mr, Qp, Srq};
@@ -198,6 +199,8 @@ pub enum Event<'a> {
     ConnectionEventsAwaited { owner: usize, call: &'a str },
     /// A request to rdma_cm failed: the name of the program's call, and the error.
     ConnectionFailed { name: &'static str, error: Errno },
+    /// A hunt has made a choice at a call at this place.
+    Chosen { call: adverb_choice::Call, choice: Choice, place: usize },
     /// The process forks. No memory may be allocated or freed.
     Fork(Fork),
     /// The process ends by `exit`, `_exit` or `abort`, or a child of `vfork` ends in its parent's

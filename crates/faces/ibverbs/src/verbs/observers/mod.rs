@@ -46,5 +46,8 @@ pub fn init(when: When) {
     if list::begin(when) {
         process::watch();
         adverb_device::cuts::observe(|cuts| list::tell(Event::Cut(cuts)));
+        adverb_hunt::set_witness(|call, choice, place| {
+            list::tell(Event::Chosen { call, choice, place });
+        });
     }
 }

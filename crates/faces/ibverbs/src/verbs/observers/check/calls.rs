@@ -160,12 +160,15 @@ impl Check {
         if waits(call) {
             self.inside.lock().remove(&nix::unistd::gettid().as_raw());
         }
-        self.called(call, outcome);
+        self.see_to_examiner();
+        let why = failure::last();
+        // SAFETY: the caller's promise.
+        unsafe { self.has_returned(call, outcome, &why) };
+        self.called(call, outcome, why);
     }
 
     /// Notes that the program has made a call, and the reason if the call failed.
-    fn called(&'static self, call: &Call<'_>, outcome: &CallOutcome) {
-        self.see_to_examiner();
+    fn called(&self, call: &Call<'_>, outcome: &CallOutcome, why: String) {
         let (name, code, errno) = match call.what() {
             // Polls find nothing most of the time, and never fail in a right program.
             What::Poll { .. } | What::StartPoll { .. } | What::NextPoll { .. } => return,
@@ -178,7 +181,6 @@ impl Check {
             What::CqEvent { .. } => ("ibv_get_cq_event", outcome.code(), outcome.errno),
             What::AsyncEvent { .. } => ("ibv_get_async_event", outcome.code(), outcome.errno),
             What::Named { name, .. } => {
-                let why = failure::last();
                 // The program does not see what its libraries try.
                 let why = Some(why).filter(|why| !why.is_empty() && !is_ours(call.place()));
                 let name = name.to_string_lossy();

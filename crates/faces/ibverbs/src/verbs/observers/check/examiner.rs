@@ -92,12 +92,11 @@ impl Check {
         let interrupted = crate::errno::last() == libc::EINTR;
         // A thread at its end, or with a fault, may have interrupted itself in the ledger.
         let ends = matches!(occasion, Occasion::Status(_));
-        let looks = if !ends && fatal::is_outside() { u32::MAX } else { LOOKS };
+        let goes_on = !ends && fatal::is_outside();
+        let looks = if goes_on { u32::MAX } else { LOOKS };
         let polls = || self.within(looks, |known| Some(known.ledger.as_ref()?.polls()));
         let mut polling = Vec::new();
-        if occasion == Occasion::Stuck
-            && let Some(Some(before)) = polls()
-        {
+        if goes_on && let Some(Some(before)) = polls() {
             std::thread::sleep(LOOK);
             let now = polls().flatten().unwrap_or_default();
             let polled = now.iter().filter(|(number, count)| before.get(number) != Some(count));
@@ -119,9 +118,11 @@ impl Check {
         scene.interrupted = ends && interrupted;
         let reports =
             self.within(looks, |known| known.reports(|ledger| ledger.examine(&scene, end)).1);
-        for (report, of) in reports.unwrap_or_default() {
+        let Some(reports) = reports else { return };
+        for (report, of) in reports {
             self.report(&report, &of.unwrap_or_else(stack));
         }
+        self.tell_picture();
     }
 
     /// Calls `f` with what the check knows, unless this many looks find the lock taken.

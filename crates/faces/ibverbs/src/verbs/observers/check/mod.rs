@@ -9,6 +9,7 @@ mod extended;
 mod fatal;
 mod fork;
 mod objects;
+mod picture;
 mod report;
 mod scene;
 mod stacks;

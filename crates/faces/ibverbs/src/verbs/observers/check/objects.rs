@@ -1,10 +1,11 @@
 //! Creation, changes and destruction of objects, and events.
 use super::Check;
+use super::picture::source_of;
 use super::report::{place, way};
 use crate::abi::*;
 use crate::handles::hot;
 use crate::verbs::observers::call::{Event, Kind as Of, Numbered};
-use adverb_check::{CodeAddress, Kind, Ledger, Made, QueuePair, Region, Source};
+use adverb_check::{CM_EVENTS, CodeAddress, Kind, Ledger, Made, QueuePair, Region, Source};
 use adverb_device::engine::attr::{Cut, Narrow};
 use adverb_device::engine::{Access, AttrMask, QpAttr, QpState};
 use adverb_device::{Cq, Element, Mr, Qp};
@@ -22,15 +23,6 @@ fn kind_of(kind: Of) -> Kind {
         Of::Region => Kind::Region,
         Of::Srq => Kind::Srq,
     }
-}
-
-fn source_of(element: &Element) -> Option<Source> {
-    Some(match element {
-        Element::Cq(cq) => Source::Cq(cq.number()),
-        Element::Qp(qp) => Source::QueuePair(qp.number()),
-        Element::Srq(srq) => Source::Srq(srq.number()),
-        Element::Port(_) => return None,
-    })
 }
 
 impl Check {
@@ -96,9 +88,12 @@ impl Check {
             Event::ConnectionEventTaken { owner, event, kind } => {
                 let at = place();
                 self.tell(|ledger| ledger.connection_event_taken(*owner, *event, *kind, at));
+                let name = CM_EVENTS.get(*kind as usize).unwrap_or(&"an event");
+                self.happened("rdma_get_cm_event", None, at, *name);
             }
             Event::ConnectionEventAcknowledged(event) => {
                 self.tell(|ledger| ledger.connection_event_acknowledged(*event));
+                self.happened("rdma_ack_cm_event", None, place(), "");
             }
             Event::ConnectionEventsAwaited { owner, call } => {
                 self.wait_for_acknowledgement(|ledger| ledger.unacknowledged_of_connection(*owner));
@@ -108,6 +103,9 @@ impl Check {
             Event::ConnectionFailed { name, error } => {
                 let (at, why) = (place(), format!("{} ({error:?})", error.desc()));
                 self.tell(|ledger| ledger.called(name, Some(why), at));
+            }
+            Event::Chosen { call, choice, place } => {
+                self.happened("the hunt's choice", None, *place, choice.words(*call));
             }
             Event::Fork(moment) => self.fork(*moment),
             Event::Exit(status) => **status = self.end(**status),

@@ -2,7 +2,7 @@
 use super::Check;
 use crate::verbs::caller::is_inline_function;
 use crate::verbs::notify::{file_of, name_code, name_code_with_path};
-use adverb_check::{CodeAddress, Report, Told};
+use adverb_check::{CodeAddress, Report, Told, Weight};
 use std::hash::{DefaultHasher, Hasher};
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
@@ -116,6 +116,10 @@ impl Check {
             places: report.places.iter().flat_map(with_callers).collect(),
             state: report.state,
         };
+        // The hunt ends the program after a mistake.
+        if report.code.weight() == Weight::Mistake {
+            self.tell_picture();
+        }
         self.say(&told.to_string());
     }
 }

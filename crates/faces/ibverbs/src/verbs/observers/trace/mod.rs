@@ -8,6 +8,7 @@ use super::call::{Call, CallOutcome, Event, Fork, Taken, What};
 use super::observer::{Observer, When};
 use crate::abi::*;
 use crate::handles::{hot, session, this_thread};
+use crate::verbs::notify::name_code;
 use adverb_device::Qp;
 use adverb_device::engine::{AttrMask, QpAttr};
 use adverb_sync::{Mutex, MutexGuard};
@@ -194,6 +195,17 @@ impl Observer for Tracing {
             Event::QueuePair { qp, send_cq, recv_cq, srq } => queue_pair(qp, send_cq, recv_cq, srq),
             Event::QueuePairDestroyed(qp) => record(&Record::QueuePairDestroyed { t: now(), qp }),
             Event::Modified { qp, attr, mask } => modified(qp, attr, mask),
+            Event::Chosen { call, choice, place } => {
+                empty_polls_end();
+                record(&Record::Choice {
+                    t: now(),
+                    tid: thread(),
+                    name: format!("{} {}", call.name(), choice.name()),
+                    effect: choice.words(call).into(),
+                    rule: choice.rule(call).into(),
+                    place: name_code(place),
+                });
+            }
             Event::Fork(Fork::Child) => after_fork_child(),
             Event::Exit(_) => adverb_trace::finish(),
             _ => {}
