@@ -33,6 +33,14 @@ impl Endpoint {
         }
     }
 
+    /// Does the id wait for the answer to a MAD? The MAD is sent again until the answer comes, and
+    /// an event reports the lack of an answer.
+    #[must_use]
+    pub fn awaits_answer(&self, id: Id) -> bool {
+        let conn = self.conns.get(&id.0);
+        conn.is_some_and(|conn| conn.sending.is_some() && unanswered(conn.state).is_some())
+    }
+
     /// Handles a MAD of this connection, attempt or exchange that could not leave, because the
     /// transport has no route to the peer. If the id waits for the answer to this MAD, it ends at
     /// once, because sending the MAD again would be useless. The return value is the kind of the

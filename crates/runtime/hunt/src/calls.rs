@@ -140,6 +140,8 @@ pub fn interrupts(channel: &CompChannel, chosen: &Chosen) -> bool {
 /// [`read_connection_event`] after the read.
 #[must_use]
 pub fn read_connection_event_at(address: usize) -> bool {
+    // The process may have no queue yet, and its exchanges must be told.
+    hunt().iter().for_each(|hunt| hunt.see_to_thread());
     calling(Call::Connection, address).is_some_and(|chosen| chosen.choice == Some(Choice::After))
 }
 

@@ -144,6 +144,10 @@ impl MadHandler for Handler {
     fn interfaces_changed(&self, now: Time) -> Option<Time> {
         self.with(|world| world.interfaces_changed(now))
     }
+    fn awaits_answer(&self) -> bool {
+        let live = self.0.get().and_then(Weak::upgrade);
+        live.is_some_and(|live| live.world.try_lock().is_none_or(|world| world.awaits_answer()))
+    }
 }
 
 /// The device's interface for MADs, and the survivor, which ends the connections if this process is

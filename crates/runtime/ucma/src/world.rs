@@ -212,6 +212,15 @@ impl<D: Host, T: Tokens> World<D, T> {
         self.next_timeout()
     }
 
+    /// Does an id wait for the answer of a peer, or of a neighbour? Either comes, or a timer ends
+    /// the wait with an event.
+    pub fn awaits_answer(&self) -> bool {
+        let awaits = |id: &CmId| {
+            id.asking.is_some() || id.conn.is_some_and(|(conn, _)| self.cm.awaits_answer(conn))
+        };
+        self.ids.values().any(awaits)
+    }
+
     /// When [`World::timeout`] is to be called next.
     pub fn next_timeout(&self) -> Option<Time> {
         let looks =

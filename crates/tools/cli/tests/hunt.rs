@@ -43,6 +43,23 @@ fn hunt_waits_until_the_server_listens() {
     assert!(text.contains("no verbs call"), "{text}{}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// HUN-4: a process that waits for an answer of the connection manager does not hang: the request
+/// is sent again after 4 s.
+#[test]
+fn a_lost_request_for_a_connection_is_no_hang() {
+    let end = |options: &str| {
+        let exe = env!("CARGO_BIN_EXE_adverb");
+        let run = format!("exec {exe} run --fault cm-drop=req@1 -- rping");
+        format!("{run} {options} -a 127.0.0.1 -C 1")
+    };
+    let (server, client) = (end("-s"), end("-c"));
+    let words = ["hunt", "--time", "10s", "--jobs", "1", "--pair", "--"];
+    let commands = ["sh", "-c", &server, "--", "sh", "-c", &client];
+    let output = adverb(&[&words[..], &commands[..]].concat());
+    let said = text(&output.stdout) + &text(&output.stderr);
+    assert!(said.contains("adverb hunt: the pair works in "), "{said}");
+}
+
 /// HUN-8: the result files are written whether or not a failure was found. If they cannot be
 /// written, the command says so.
 #[test]

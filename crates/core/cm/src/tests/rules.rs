@@ -124,6 +124,7 @@ fn a_connection_is_made_ended_and_forgotten() {
     assert!(pair.a.reserves_qpn(11) && pair.b.reserves_qpn(22));
     pair.a.disconnect(pair.now, a, &[]).unwrap();
     assert!(pair.sent_by_a().is_empty(), "it has ended already");
+    assert!(!pair.a.awaits_answer(a), "no answer ends a time-wait");
     // Twice the packet lifetime.
     assert_eq!(pair.a.poll_timeout(), Some(pair.now + Duration::from_nanos(4096 << 17)));
     pair.wait_out();
@@ -149,6 +150,7 @@ fn the_times_of_linux_are_kept() {
         pair.a.handle_timeout(START + every * n);
         assert_eq!(pair.sent_by_a(), first, "the same bytes again");
         assert_eq!(pair.a.poll_event(), None);
+        assert!(pair.a.awaits_answer(a));
     }
     pair.a.handle_timeout(START + every * 16);
     let expected = Event::Unanswered { message: MadKind::Req, sent: 16, waited: every * 16 };
@@ -156,6 +158,7 @@ fn the_times_of_linux_are_kept() {
     // The REJ names this end by its GUID, because the peer has not sent a communication id.
     let last = rej(&pair.sent_by_a()[0]);
     assert_eq!((last.reason(), last.local_id, last.remote_id), (RejectReason::TIMEOUT, a.0, 0));
+    assert!(!pair.a.awaits_answer(a));
     assert_eq!(last.info(), 1_u64.to_be_bytes());
     assert_eq!((pair.a.state(a), pair.a.poll_timeout()), (Some(State::Idle), None));
 }

@@ -37,4 +37,9 @@ pub trait MadHandler: Send + Sync {
         let _ = now;
         None
     }
+    /// Does the program wait for the answer to a MAD? A handler at work may say `true`. The call
+    /// comes from any thread, and does not wait.
+    fn awaits_answer(&self) -> bool {
+        false
+    }
 }

@@ -45,6 +45,13 @@ impl Node {
         self.registry.qps.from(0).iter().any(waits)
     }
 
+    /// Does the program wait for an answer of the connection manager, which is sent again until the
+    /// answer comes?
+    pub fn awaits_connection(&self) -> bool {
+        let handler = self.mads.handler.read().clone();
+        handler.is_some_and(|handler| handler.awaits_answer())
+    }
+
     /// Has questions wake the background thread.
     pub(super) fn hear_questions(self: &Arc<Self>) {
         let node = Arc::downgrade(self);

@@ -34,7 +34,7 @@ impl Hunt {
 
     /// Makes sure that the thread which releases withheld completions runs. The child of a fork
     /// gets its own thread.
-    fn see_to_thread(&'static self) {
+    pub(crate) fn see_to_thread(&'static self) {
         let mut queues = self.queues.lock();
         let own = std::process::id();
         if std::mem::replace(&mut queues.thread_of, own) == own {
@@ -85,9 +85,13 @@ impl Hunt {
                 said = beats;
                 self.say(&format!("beat {} {beats}", std::process::id()));
             } else if ticks % TICKS_A_BEAT == 0
-                && Node::existing().is_some_and(|node| node.waits_for_timers())
+                && let Some(node) = Node::existing()
             {
-                self.say(&format!("timer {}", std::process::id()));
+                if node.awaits_connection() {
+                    self.say(&format!("exchange {}", std::process::id()));
+                } else if node.waits_for_timers() {
+                    self.say(&format!("timer {}", std::process::id()));
+                }
             }
         }
     }

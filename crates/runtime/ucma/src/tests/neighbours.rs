@@ -36,9 +36,11 @@ fn ucm_13_a_silent_neighbour_is_an_error_of_the_address() {
     let (n, mut a, id) = asking();
     pass(&n, &mut [&mut a], 1_990);
     assert!(a.event().is_none(), "the program's time is not over");
+    assert!(a.world.awaits_answer());
     pass(&n, &mut [&mut a], 20);
     assert_eq!(a.expect(AddrError).status, -(Errno::ETIMEDOUT as i32));
     assert!(a.world.next_timeout().is_none(), "nothing is waited for any more");
+    assert!(!a.world.awaits_answer());
     // The id is bound and may resolve again.
     assert_eq!(a.resolve_route(id), Err(Errno::EINVAL));
     n.silent.borrow_mut().clear();

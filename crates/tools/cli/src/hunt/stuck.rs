@@ -14,7 +14,8 @@ const ASLEEP: Duration = Duration::from_millis(500);
 /// The same while a queue pair waits for a timer: the longest RNR timer takes 0.66 s, and a request
 /// is tried several times.
 const ASLEEP_BEFORE_TIMER: Duration = Duration::from_secs(3);
-/// A queue pair waits for a timer if the device has said so within this time.
+/// A queue pair waits for a timer, or a process for an answer of the connection manager, if the
+/// device has said so within this time.
 const TIMER: Duration = Duration::from_millis(300);
 /// The time between two checks counts up to this limit. If the machine stands still, so do the
 /// programs: such a pause is neither sleep nor silence of the programs.
@@ -38,6 +39,9 @@ pub struct Watcher {
     longest: Duration,
     /// The time since the device said that a queue pair waits for a timer.
     timer: Option<Duration>,
+    /// The time since the device said that a process waits for an answer of the connection manager.
+    /// The answer comes, or a timer ends the wait.
+    exchange: Option<Duration>,
     /// How long all threads have slept.
     stillness: Stillness,
 }
@@ -54,6 +58,7 @@ impl Watcher {
             silent: Duration::ZERO,
             longest: Duration::ZERO,
             timer: None,
+            exchange: None,
             stillness: Stillness::default(),
         }
     }
@@ -102,21 +107,26 @@ impl Watcher {
         self.ran += passed;
         // `adverb run` starts the program.
         let has_begun = self.groups.iter().all(|group| Self::has_begun(*group));
-        if has_begun {
-            self.silent += passed;
-        }
         let new = read_from(&self.log, self.size);
         self.size += new.len() as u64;
+        let since = |kind: &str, before: Option<Duration>| match new
+            .lines()
+            .any(|line| line.starts_with(kind))
+        {
+            true => Some(Duration::ZERO),
+            false => before.map(|time| time + passed).filter(|time| *time < TIMER),
+        };
+        self.timer = since("timer ", self.timer);
+        self.exchange = since("exchange ", self.exchange);
+        if has_begun && self.exchange.is_none() {
+            self.silent += passed;
+        }
         self.longest = self.longest.max(self.silent);
         if new.lines().any(|line| line.starts_with("beat ")) {
             self.silent = Duration::ZERO;
         }
-        self.timer = match new.lines().any(|line| line.starts_with("timer ")) {
-            true => Some(Duration::ZERO),
-            false => self.timer.map(|time| time + passed).filter(|time| *time < TIMER),
-        };
         // The first line may be the hunt's own, and any line of the device is longer.
-        if !has_begun || self.size <= WORDS.len() as u64 {
+        if !has_begun || self.exchange.is_some() || self.size <= WORDS.len() as u64 {
             self.stillness.restart();
         }
     }
@@ -218,6 +228,7 @@ fn is_of(process: &Path, groups: &[u32]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
     use std::net::TcpListener;
     use std::os::unix::net::UnixListener;
 
@@ -239,5 +250,37 @@ mod tests {
         let _ = std::fs::remove_file(path);
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    /// HUN-4: a process that waits for an answer of the connection manager is neither silent nor
+    /// stuck.
+    #[test]
+    fn an_exchange_of_the_connection_manager_is_no_silence() {
+        let mut command = std::process::Command::new("cat");
+        command.stdin(std::process::Stdio::piped());
+        let mut child =
+            std::os::unix::process::CommandExt::process_group(&mut command, 0).spawn().unwrap();
+        let name = format!("adverb-exchange-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, "process 1 of this run\n").unwrap();
+        let mut log = File::options().append(true).open(&path).unwrap();
+        let mut watcher = Watcher::new(path.clone());
+        watcher.add(child.id());
+        let looks = ASLEEP.as_millis() / MOST_BETWEEN.as_millis() * 3;
+        for _ in 0..looks {
+            log.write_all(b"exchange 1\n").unwrap();
+            std::thread::sleep(MOST_BETWEEN);
+            watcher.look();
+            assert_eq!((watcher.is_stuck(), watcher.silence()), (None, Duration::ZERO));
+        }
+        let is_stuck = (0..1000).any(|_| {
+            std::thread::sleep(MOST_BETWEEN);
+            watcher.look();
+            watcher.is_stuck().is_some()
+        });
+        assert!(is_stuck);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        std::fs::remove_file(path).unwrap();
     }
 }
