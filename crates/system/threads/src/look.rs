@@ -104,6 +104,9 @@ impl ProcessLook {
     #[must_use]
     pub fn movement(&self, first: &Self, last: &Self, enough: Duration) -> Movement {
         let (mut running, mut napping) = (0, 0);
+        if last.program().any(|(id, _)| !self.threads.contains_key(&id)) {
+            return Movement::Moves;
+        }
         for (id, now) in &self.threads {
             let then = first.threads.get(id);
             let goes_on = match now.activity {

@@ -178,6 +178,9 @@ fn a_thread_that_woke_moves() {
     assert_eq!(is(&woke, &then), Movement::Moves);
     assert_eq!(is(&woke, &woke), Movement::Still);
     assert_eq!(is(&at(&[(Sleeps, 5), (Sleeps, 1)], 0), &then), Movement::Moves);
+    let two = at(&[(Sleeps, 5), (Sleeps, 1)], 0);
+    assert_eq!(is(&two, &two), Movement::Still);
+    assert_eq!(is(&then, &two), Movement::Moves, "a thread has ended");
     let hidden = at(&[(Hidden, 5)], 0);
     assert_eq!(hidden.movement(&hidden, &hidden, ENOUGH), Movement::Moves);
     assert!(woke.has_moved(&then) && !then.has_moved(&then));
@@ -200,9 +203,9 @@ fn a_thread_that_runs_gets_time() {
     assert_eq!(at(&[(Naps, 9)], 0).movement(&naps, &naps, ENOUGH), Movement::Polls);
 }
 
-/// The device's threads may sleep and wake. While one of them has work, the process moves.
+/// HUN-4: the device's threads may sleep and wake. While one of them has work, the process moves.
 #[test]
-fn a_thread_of_the_device_moves_while_it_runs() {
+fn hun_4_a_thread_of_the_device_moves_while_it_runs() {
     let with = |activity, switches| {
         let mut look = at(&[(Sleeps, 5)], 0);
         look.threads.insert(9, ThreadLook { ours: true, ..thread(activity, switches) });
