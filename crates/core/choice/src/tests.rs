@@ -190,7 +190,8 @@ fn what_may_end_a_program_is_tried_alone() {
     let site = |call, place: &str| Site { call, place: place.into() };
     let [register, lossy] = [site(Call::Register, "a+0x1"), site(Call::Unreliable, "a+0x2")];
     let poll = site(Call::Poll, "a+0x3");
-    let mut plan = Plan::new(&[(&register, 1), (&lossy, 1), (&poll, 1)], 1);
+    let met = [(&register, 1), (&lossy, 1), (&lossy, 2), (&poll, 1)];
+    let mut plan = Plan::new(&met, 1);
     let ends = |s: &Schedule| s.entries.iter().any(|e| e.choice.may_end());
     let singles: Vec<_> = (0..plan.singles()).map(|_| plan.next_schedule()).collect();
     let alone: Vec<_> = singles.iter().filter(|s| ends(s)).flat_map(|s| &s.entries).collect();
