@@ -294,6 +294,12 @@ pub const MISTAKES: &[Mistake] = &[
     wrong("late_cm_ack", "an id of rdma_cm destroyed before its event is acknowledged")
         .found_by(&[Hunt, Check])
         .names("destroy the id of the connection", &["waits for the acknowledgement"]),
+    wrong("xrc_dry", "a shared receive queue of an XRC target that is not filled again")
+        .found_by(&[Hunt, Check])
+        .names("ibv_post_srq_recv(srq, &wr, &bad)", &["shared receive queue 2"]),
+    wrong("late_write", "a region deregistered before the peer's last write")
+        .found_by(&[Hunt, Check])
+        .names("\"deregister the table\"", &["was deregistered before"]),
     wrong("lost_signal", "a signal of a condition variable lost between a poll and the wait")
         .found_by(&[Hunt])
         .names("// whatever was signaled before", &["was not woken after the arm"]),

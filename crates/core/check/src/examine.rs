@@ -3,6 +3,7 @@
 //!
 //! [`Ledger::examine`] looks at queues, queue pairs, threads, and calls that failed. Each look adds
 //! reports. [`Code::rank`] orders the reports of all processes of a run.
+use crate::failed::FailedCompletion;
 use crate::queues::Cq;
 use crate::report::count;
 use crate::scene::{Armed, Occasion, PairScene, QueueScene, Scene, ThreadScene};
@@ -112,7 +113,12 @@ impl Ledger {
         };
         let mut pairs: Vec<_> = scene.pairs.iter().collect();
         pairs.sort_by_key(requests);
-        for pair in pairs {
+        for (n, pair) in pairs.iter().enumerate() {
+            // Of two ends of a connection that failed together, the first has told of both.
+            let is_told = pairs[..n].iter().any(|first| first.has_failed() && first.joins(pair));
+            if pair.has_failed() && !is_told {
+                self.queue_pair_failed(pair, scene);
+            }
             self.examine_pair(pair, scene);
             self.too_short(pair, scene);
         }
@@ -229,14 +235,18 @@ impl Ledger {
         let Some(qp) = self.qps.get(&pair.number) else { return };
         let n = pair.number;
         let (sent, received, moved) = (qp.sent, qp.received, qp.moved);
-        let oldest = qp.sends.posted.front().map_or(sent.place, |request| request.place);
+        let first = qp.sends.posted.front();
+        let oldest = first.map_or(sent.place, |request| request.place);
+        let srq = first.map_or(0, |request| request.srq);
         // The sender of this process, or a sender elsewhere, has given up.
         let gave_up = self.failed_completion.is_some_and(|f| f.done.status.contains("RNR"));
         let failed = self.failed_completion.is_some_and(|f| f.done.queue_pair == n);
         if pair.refused > 0 && (pair.receives == 0 || gave_up || failed) {
-            let shared = self.srqs.values().map(|srq| srq.received).max_by_key(|posts| posts.count);
-            let posts = if pair.shared { shared.unwrap_or_default() } else { received };
-            let what = if pair.shared { "the shared receive queue of " } else { "" };
+            let posts = self.receives_posted(pair);
+            let what = match pair.srq {
+                0 => String::new(),
+                srq => format!("{} of ", Source::Srq(srq)),
+            };
             let places = [("receives posted", posts.place), ("now", scene.place())];
             self.reporter.say(Code::NoReceive, &places, || {
                 format!(
@@ -259,22 +269,14 @@ impl Ledger {
         if pair.rnr_naks > 0 && pair.open > 0 {
             self.reporter.say(Code::PeerHasNoReceive, &[("posted", oldest)], || {
                 format!(
-                    "{} of queue pair {n:#x} wait: {} has no receive posted for the next message",
+                    "{} of queue pair {n:#x} wait: {}{} has no receive posted for the next message",
                     count(pair.open as usize, "request"),
+                    match srq {
+                        0 => String::new(),
+                        srq => format!("{} of ", Source::Srq(srq)),
+                    },
                     peer(pair)
                 )
-            });
-        }
-        if !pair.error.is_empty() && matches!(pair.state, "ERR" | "SQE") {
-            let own = self.failed_completion.filter(|f| f.done.queue_pair == n && !f.done.flushed);
-            let open = qp.sends.posted.front().map_or(0, |request| request.place);
-            let places = [
-                ("posted", own.map_or(open, |f| f.posted)),
-                ("failure polled", own.map_or(0, |f| f.polled)),
-            ];
-            self.explained = true;
-            self.reporter.say(Code::QueuePairFailed, &places, || {
-                format!("queue pair {n:#x} has failed: {}", pair.error)
             });
         }
         if scene.is_stuck()
@@ -303,9 +305,42 @@ impl Ledger {
         }
     }
 
+    /// A queue pair has failed, and perhaps the other end of its connection.
+    fn queue_pair_failed(&mut self, pair: &PairScene, scene: &Scene) {
+        let Some(qp) = self.qps.get(&pair.number) else { return };
+        let n = pair.number;
+        let own = self.failed_completion.filter(|f| f.done.queue_pair == n && !f.done.flushed);
+        let open = qp.sends.posted.front().map_or(0, |request| request.place);
+        let other = scene.pairs.iter().find(|other| other.has_failed() && other.joins(pair));
+        let mut ends = [Some(pair), other].into_iter().flatten();
+        let earlier = ends.find_map(|end| self.regions.deregistered(end.unknown_key));
+        let places = [
+            ("deregistered", earlier.map_or(0, |of| of.deregistered)),
+            ("posted", own.map_or(open, |f| f.posted)),
+            ("failure polled", own.map_or(0, |f| f.polled)),
+            ("registered", earlier.map_or(0, |of| of.registered)),
+        ];
+        self.explained = true;
+        self.reporter.say(Code::QueuePairFailed, &places, || {
+            let other = other.map_or_else(String::new, |other| {
+                format!("; queue pair {:#x} at the other end: {}", other.number, other.error)
+            });
+            let earlier = match earlier {
+                Some(_) => "; the region with this key was deregistered before",
+                None => "",
+            };
+            format!("queue pair {n:#x} has failed: {}{other}{earlier}", pair.error)
+        });
+    }
+
     /// Calls and completions that failed.
     fn failed(&mut self, scene: &Scene) {
-        if let Some(failed) = self.failed_completion {
+        // The report of a failed queue pair has the places of its first failure.
+        let is_told = |failed: &FailedCompletion| {
+            let mut pairs = scene.pairs.iter().filter(|pair| pair.has_failed());
+            !failed.done.flushed && pairs.any(|pair| pair.number == failed.done.queue_pair)
+        };
+        if let Some(failed) = self.failed_completion.filter(|failed| !is_told(failed)) {
             let places = [("polled", failed.polled), ("posted", failed.posted)];
             let done = failed.done;
             self.reporter.say(Code::CompletionFailed, &places, || {

@@ -5,7 +5,7 @@ use crate::failed::{FailedCall, FailedCompletion};
 use crate::objects::Objects;
 use crate::picture::Picture;
 use crate::queues::{Arm, Cq, Qp, Request, Srq, take_receive};
-use crate::regions::{Orphaned, Regions, Shared};
+use crate::regions::{Deregistered, Regions, Shared};
 use crate::report::{Reporter, count};
 use crate::values::{Completed, Piece, QueuePair};
 use crate::{Code, CodeAddress, Kind, Made, Report, Source};
@@ -44,7 +44,7 @@ pub struct Ledger {
     /// The last WRITE.
     pub(crate) last_write: Option<Written>,
     /// Regions that were deregistered with posted receives, by key.
-    pub(crate) orphaned: BTreeMap<u32, Orphaned>,
+    pub(crate) orphaned: BTreeMap<u32, Deregistered>,
     pub(crate) picture: Picture,
     edges: Edges,
     objects: Objects,

@@ -5,7 +5,7 @@
 //! the queue pair then: no message comes any more, and the order is harmless. So the report of a
 //! receive comes when the queue pair is used further, or is left to the peer at the end.
 use crate::queues::Request;
-use crate::regions::Orphaned;
+use crate::regions::Deregistered;
 use crate::{Code, CodeAddress, Ledger, Region};
 
 impl Ledger {
@@ -34,7 +34,8 @@ impl Ledger {
                 )
             });
         }
-        let orphaned = Orphaned { registered: region.place, deregistered: place };
+        let orphaned = Deregistered { registered: region.place, deregistered: place };
+        self.regions.note(lkey, orphaned);
         self.orphaned.insert(lkey, orphaned);
         if self.all_orphans().all(|(of, ..)| of != lkey) {
             self.orphaned.remove(&lkey);
@@ -104,7 +105,8 @@ impl Ledger {
     }
 
     fn orphan(&mut self, lkey: u32, request: &Request, state: &str) {
-        let Some(Orphaned { registered, deregistered }) = self.orphaned.get(&lkey).copied() else {
+        let Some(Deregistered { registered, deregistered }) = self.orphaned.get(&lkey).copied()
+        else {
             return;
         };
         let places =

@@ -19,6 +19,8 @@ pub struct Request {
     pub writes: bool,
     /// The request waits for earlier reads and atomics (`IBV_SEND_FENCE`).
     pub fenced: bool,
+    /// XRC: the number of the peer's shared receive queue; 0 for none.
+    pub srq: u32,
     /// Checksum of the bytes at the post, if computed.
     pub sum: Option<u64>,
     /// The call that posts the request.

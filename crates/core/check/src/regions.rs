@@ -1,7 +1,10 @@
 //! Registered memory.
 use crate::report::CodeAddress;
 use crate::values::Piece;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+
+/// Most deregistered regions that are kept.
+const KEPT: usize = 64;
 
 /// A registered region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,9 +29,9 @@ impl Region {
     }
 }
 
-/// A region that was deregistered with posted receives.
+/// A region that was deregistered.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Orphaned {
+pub(crate) struct Deregistered {
     pub(crate) registered: CodeAddress,
     pub(crate) deregistered: CodeAddress,
 }
@@ -55,15 +58,31 @@ impl Shared {
 #[derive(Debug, Default)]
 pub(crate) struct Regions {
     by_key: HashMap<u32, Region>,
+    /// The last deregistrations by key, the oldest first.
+    last: VecDeque<(u32, Deregistered)>,
 }
 
 impl Regions {
     pub(crate) fn add(&mut self, region: Region) {
+        self.last.retain(|(key, _)| *key != region.lkey);
         self.by_key.insert(region.lkey, region);
     }
 
-    pub(crate) fn remove(&mut self, lkey: u32) -> Option<Region> {
-        self.by_key.remove(&lkey)
+    pub(crate) fn remove(&mut self, lkey: u32) {
+        self.by_key.remove(&lkey);
+    }
+
+    /// Notes the place of a deregistration.
+    pub(crate) fn note(&mut self, lkey: u32, of: Deregistered) {
+        if self.last.len() == KEPT {
+            self.last.pop_front();
+        }
+        self.last.push_back((lkey, of));
+    }
+
+    /// The deregistration of the region that had this key.
+    pub(crate) fn deregistered(&self, lkey: u32) -> Option<Deregistered> {
+        self.last.iter().rev().find(|(key, _)| *key == lkey).map(|(_, of)| *of)
     }
 
     pub(crate) fn get(&self, lkey: u32) -> Option<&Region> {

@@ -101,8 +101,9 @@ pub struct PairScene {
     pub open: u32,
     /// Receives that wait for a message; those of the shared receive queue if there is one.
     pub receives: u32,
-    /// The receives are those of a shared receive queue.
-    pub shared: bool,
+    /// The number of the shared receive queue; of an XRC target, of the queue that last had no
+    /// receive for a message. 0 for none.
+    pub srq: u32,
     /// The CQ of the send queue, and of the receive queue; 0 for none.
     pub send_cq: u32,
     /// See `send_cq`.
@@ -113,8 +114,22 @@ pub struct PairScene {
     pub refused: u64,
     /// A message that was dropped because its receive is too short, in words; empty for none.
     pub unfit: String,
+    /// The key of no region for which the queue pair failed; 0 for none.
+    pub unknown_key: u32,
     /// The queue pair sends again after a timeout.
     pub retrying: bool,
+}
+
+impl PairScene {
+    /// The queue pair is in the error state, for another reason than a call of the program.
+    pub(crate) fn has_failed(&self) -> bool {
+        !self.error.is_empty() && matches!(self.state, "ERR" | "SQE")
+    }
+
+    /// Are the queue pairs the two ends of a connection?
+    pub(crate) fn joins(&self, other: &PairScene) -> bool {
+        self.number != other.number && (self.dest, other.dest) == (other.number, self.number)
+    }
 }
 
 /// A thread of the program.

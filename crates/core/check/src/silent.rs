@@ -1,5 +1,6 @@
 //! Causes that no call and no completion tells: a dropped message, an event that did not reach the
 //! thread that polls, and a crash whose stack is lost.
+use crate::queues::Posts;
 use crate::scene::{Occasion, PairScene, QueueScene, Scene, ThreadScene};
 use crate::{Code, CodeAddress, Ledger, Source};
 
@@ -41,13 +42,19 @@ impl Ledger {
         true
     }
 
+    /// The receives that the program has posted for the messages of a queue pair.
+    pub(crate) fn receives_posted(&self, pair: &PairScene) -> Posts {
+        let own = || self.qps.get(&pair.number).map(|qp| qp.received);
+        let shared = self.srqs.get(&pair.srq).map(|srq| srq.received);
+        if pair.srq == 0 { own() } else { shared }.unwrap_or_default()
+    }
+
     /// A message was dropped because its receive is too short.
     pub(crate) fn too_short(&mut self, pair: &PairScene, scene: &Scene) {
-        let Some(qp) = self.qps.get(&pair.number).filter(|_| !pair.unfit.is_empty()) else {
+        if pair.unfit.is_empty() || !self.qps.contains_key(&pair.number) {
             return;
-        };
-        let shared = self.srqs.values().map(|srq| srq.received).max_by_key(|posts| posts.count);
-        let posts = if pair.shared { shared.unwrap_or_default() } else { qp.received };
+        }
+        let posts = self.receives_posted(pair);
         let places = [("receives posted", posts.place), ("now", scene.place())];
         self.reporter.say(Code::ReceiveTooShort, &places, || {
             format!("queue pair {:#x}: {}", pair.number, pair.unfit)

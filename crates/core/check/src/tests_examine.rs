@@ -405,3 +405,75 @@ fn a_message_that_is_longer_than_its_receive() {
     let fits = stuck(QueueScene::default(), PairScene { receives: 1, ..pair() });
     assert_eq!(first(&mut l, &fits).0, Code::Waits);
 }
+
+/// CHK-15: a message without a receive of a shared receive queue names this queue, and not the
+/// queue with the most receives.
+#[test]
+fn the_shared_queue_without_a_receive_is_named() {
+    let mut l = ledger(8, 64);
+    l.shared_receiving(5, &[receive(1), receive(2)]);
+    l.shared_receiving(6, &[Request { place: 3, ..receive(3) }]);
+    let dry = PairScene { refused: 3, srq: 6, transport: "XRC_RECV", ..pair() };
+    let report = causes(&mut l, &stuck(QueueScene::default(), dry)).remove(0);
+    assert_eq!((report.code, report.places[0].1), (Code::NoReceive, 3));
+    assert!(report.text.starts_with("shared receive queue 6 of queue pair"), "{}", report.text);
+    assert!(report.text.contains("1 was posted"), "{}", report.text);
+}
+
+/// CHK-15: a failure for a key of no region names the last deregistration of this key.
+#[test]
+fn the_deregistration_before_a_failure_is_named() {
+    let failed = PairScene {
+        state: "ERR",
+        error: "key 0x9 names no memory region or window".into(),
+        unknown_key: 9,
+        ..pair()
+    };
+    let region = |lkey, place| Region { lkey, start: 0, length: 8, memory: None, place };
+    let dereg = |l: &mut Ledger, lkey, place| {
+        l.registered(region(lkey, place));
+        l.deregistering(lkey, place + 1);
+        l.deregistered(lkey);
+    };
+    let mut l = ledger(8, 64);
+    dereg(&mut l, 9, 50);
+    dereg(&mut l, 9, 60);
+    let scene = stuck(QueueScene::default(), failed);
+    let (code, places) = first(&mut l, &scene);
+    assert_eq!((code, places), (Code::QueuePairFailed, vec![61, 60]));
+    // A key that is a region's again, and one of long ago.
+    l.registered(region(9, 70));
+    assert_eq!(first(&mut l, &scene).1, []);
+    dereg(&mut l, 9, 80);
+    (100..200).for_each(|lkey| dereg(&mut l, lkey, 90));
+    assert_eq!(first(&mut l, &scene).1, []);
+}
+
+/// CHK-15: a crash whose stack names no place has the last call of its thread.
+#[test]
+fn a_crash_without_a_stack_names_the_last_call() {
+    let call = |thread, name: &'static str, place| PastCall {
+        at: place as u64,
+        thread,
+        queue: None,
+        call: name.into(),
+        place,
+        result: "".into(),
+        times: 1,
+    };
+    let crashed = |signal| Scene {
+        occasion: Occasion::Signal(signal),
+        threads: vec![ThreadScene { signalled: true, place: 0, ..sleeper() }],
+        ..stuck(QueueScene::default(), pair())
+    };
+    let mut l = ledger(8, 64);
+    l.happened(call(7, "ibv_post_send", 31));
+    l.happened(call(8, "ibv_poll_cq", 32));
+    let report = causes(&mut l, &crashed(11)).remove(0);
+    assert_eq!((report.code, &*report.places), (Code::Crashed, &[("last call", 31)][..]));
+    assert!(report.text.ends_with("was ibv_post_send"), "{}", report.text);
+    // A user's signal is no crash, and a known place says more.
+    assert!(causes(&mut l, &crashed(15)).iter().all(|report| report.code != Code::Crashed));
+    l.examine(&crashed(11), 77);
+    assert_eq!(l.reports()[0].places, [("stopped", 77)]);
+}

@@ -22,6 +22,7 @@ const NAMED: &[(&str, &str, bool, u32)] = &[
     ("fork_pages", "registered-memory-forked", true, 1),
     ("freed_buffer", "buffer-changed", false, 3),
     ("late_cm_ack", "event-not-acknowledged", true, 1),
+    ("late_write", "queue-pair-failed", true, 1),
     ("leaked_mr", "left-at-exit", true, 40),
     ("ledger", "send-queue-overposted", true, 120),
     ("loop-never-acks", "event-not-acknowledged", true, 1),
@@ -33,6 +34,7 @@ const NAMED: &[(&str, &str, bool, u32)] = &[
     ("small_cq", "cq-too-small", true, 1),
     ("small_inline", "post-refused", true, 1),
     ("uc_reused", "buffer-changed", false, 1),
+    ("xrc_dry", "no-receive", true, 1),
     ("zero_element", "zero-length-element", false, 40),
 ];
 /// The exit status after a report.

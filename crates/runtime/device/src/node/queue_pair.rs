@@ -73,6 +73,9 @@ pub(crate) trait Owner: Any + Debug + Send + Sync {
     fn queues(&self) -> [Option<Arc<dyn ShownQueue>>; 2];
     /// The shared receive queue. `None`: the queue pair has its own receives.
     fn shared(&self) -> Option<&SharedQueue>;
+    /// The number of the shared receive queue, and its receives. Of an XRC target: the queue that
+    /// last had no receive for a message.
+    fn shared_receives(&self) -> Option<(u32, usize)>;
     /// Does the shared queue match tags?
     fn matches_tags(&self) -> bool;
     /// Takes a receive from the shared queue, or from the XRC shared queue named by a packet.

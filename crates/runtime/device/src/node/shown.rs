@@ -6,7 +6,7 @@ use super::core::Node;
 use super::queue_pair::{AnyQp, QpInner};
 use super::stats::lock_within;
 use crate::snapshot::{OBJECTS, PAGE, PacketPath, Page, Pair, Process, Queue};
-use adverb_engine::QpType;
+use adverb_engine::{Cause, QpType};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -138,7 +138,7 @@ fn shown(qp: &AnyQp, inner: &QpInner, pair: Pair) -> Pair {
     let QpInner { engine, carried, traffic, commits, .. } = inner;
     let (attr, counters, depth) =
         (engine.attr(), engine.counters(), engine.config().cap.max_send_wr);
-    let shared = qp.own.shared().map(|shared| shared.receives.lock());
+    let shared = qp.own.shared_receives();
     let [send_cq, recv_cq] = qp.own.queues().map(|queue| queue.map_or(0, |queue| queue.number()));
     let peer = carried.ring.peer.as_ref();
     Pair {
@@ -158,7 +158,7 @@ fn shown(qp: &AnyQp, inner: &QpInner, pair: Pair) -> Pair {
         recv_cq,
         depth,
         open: depth.saturating_sub((engine.free_sends() + engine.staged_sends()) as u32),
-        receives: engine.receives_waiting(shared.as_deref()) as u32,
+        receives: shared.map_or(engine.receives_posted(), |(_, waiting)| waiting as u32),
         posted: commits.1,
         sent_bytes: traffic.sent_bytes,
         read_bytes: traffic.read_bytes,
@@ -170,7 +170,12 @@ fn shown(qp: &AnyQp, inner: &QpInner, pair: Pair) -> Pair {
         seq_naks: counters.seq_naks,
         drops: counters.dropped_total(),
         refused: counters.rnr_naks_sent,
+        srq: shared.map_or(0, |(number, _)| number),
         unfit: inner.unfit.map(|unfit| unfit.words(qp.qp_type())).unwrap_or_default(),
+        unknown_key: match engine.first_error().map(|cause| &**cause) {
+            Some(Cause::UnknownKey { key }) => *key,
+            _ => 0,
+        },
         error: engine.first_error().map(ToString::to_string).unwrap_or_default(),
         ..pair
     }

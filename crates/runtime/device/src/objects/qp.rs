@@ -15,7 +15,7 @@ use crate::ranks;
 use adverb_engine::{QpAttr, QpConfig, QpState, QpType};
 use adverb_sync::Ranked;
 use std::any::Any;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 mod init;
@@ -42,6 +42,8 @@ pub struct QpObject {
     recv_cq: Option<Arc<Cq>>,
     srq: Option<Arc<Srq>>,
     xrcd: Option<Arc<Xrcd>>,
+    /// The XRC shared receive queue that last had no receive for a message; 0 for none.
+    dry: AtomicU32,
     async_acks: Acks,
     /// A word for the face.
     cookie: AtomicUsize,
@@ -114,6 +116,7 @@ impl Qp {
                 recv_cq: tag_cq.cloned().or_else(|| init.recv_cq.clone()),
                 srq: init.srq.clone(),
                 xrcd: init.xrcd.clone(),
+                dry: AtomicU32::new(0),
                 async_acks: Acks::default(),
                 cookie: AtomicUsize::new(0),
                 handles: AtomicUsize::new(1),

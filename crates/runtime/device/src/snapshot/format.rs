@@ -220,6 +220,8 @@ impl Pair {
         out.u64(self.refused);
         out.text(&self.error);
         out.text(&self.unfit);
+        out.u32(self.srq);
+        out.u32(self.unknown_key);
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Pair, Bad> {
@@ -260,6 +262,8 @@ impl Pair {
             error: from.text()?,
             // A page of an earlier build ends here.
             unfit: from.text().unwrap_or_default(),
+            srq: from.u32().unwrap_or_default(),
+            unknown_key: from.u32().unwrap_or_default(),
         })
     }
 }

@@ -127,6 +127,11 @@ pub struct Pair {
     /// A message that was dropped because its receive is too short, in the words of the log; empty
     /// for none.
     pub unfit: String,
+    /// The number of the shared receive queue; of an XRC target, of the queue that last had no
+    /// receive for a message. 0 for none.
+    pub srq: u32,
+    /// The key of no region for which the queue pair failed; 0 for none.
+    pub unknown_key: u32,
 }
 
 impl Pair {

@@ -32,6 +32,8 @@ fn pair(number: u32) -> Pair {
         refused: 28,
         error: "remote access error".into(),
         unfit: "a datagram was dropped".into(),
+        srq: 3,
+        unknown_key: 0x1234,
     }
 }
 

@@ -76,6 +76,13 @@ impl Owner for QpObject {
         self.srq.as_ref().map(|srq| srq.queue())
     }
 
+    fn shared_receives(&self) -> Option<(u32, usize)> {
+        let dry = || self.xrc_srq(self.dry.load(Ordering::Relaxed));
+        let srq = self.srq.clone().or_else(dry)?;
+        let waiting = srq.queue().receives.lock().len();
+        Some((srq.number(), waiting))
+    }
+
     fn matches_tags(&self) -> bool {
         self.srq.as_ref().is_some_and(|srq| srq.matches_tags())
     }
@@ -83,7 +90,13 @@ impl Owner for QpObject {
     fn take_receive(&self, xrc_srqn: Option<u32>) -> Result<RecvWqe, NoRecv> {
         match xrc_srqn {
             None => self.srq.as_ref().ok_or(NoRecv::NoSuchSrq)?.pop(),
-            Some(number) => self.xrc_srq(number).ok_or(NoRecv::NoSuchSrq)?.pop(),
+            Some(number) => {
+                let taken = self.xrc_srq(number).ok_or(NoRecv::NoSuchSrq)?.pop();
+                if taken.is_err() {
+                    self.dry.store(number, Ordering::Relaxed);
+                }
+                taken
+            }
         }
     }
 

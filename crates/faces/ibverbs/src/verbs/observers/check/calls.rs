@@ -9,7 +9,7 @@ use crate::verbs::failure;
 use crate::verbs::observers::undefined::scramble;
 use crate::verbs::post::slice;
 use adverb_check::{CodeAddress, Completed, Piece, Reads, Refused, Request};
-use adverb_device::engine::QpState;
+use adverb_device::engine::{QpState, QpType};
 use adverb_device::{Cq, Errno, Qp};
 use adverb_sync::MutexGuard;
 use core::ffi::c_int;
@@ -311,10 +311,11 @@ impl Check {
             return Ok(Kept::Nothing);
         };
         let (mut requests, mut targets) = (Vec::new(), Vec::new());
+        let of = (queue_pair.signals_all(), queue_pair.qp_type() == QpType::XrcSend);
         let mut next = wr;
         while !next.is_null() {
             // SAFETY: the caller's promise.
-            let (request, target) = unsafe { request_of(&*next, queue_pair.signals_all(), place) };
+            let (request, target) = unsafe { request_of(&*next, of, place) };
             requests.push(request);
             targets.extend(target);
             // SAFETY: as above.
@@ -420,7 +421,7 @@ unsafe fn pieces(list: *const ibv_sge, num: c_int) -> Vec<Piece> {
 /// `wr` is a valid request of the program.
 unsafe fn request_of(
     wr: &ibv_send_wr,
-    signals_all: bool,
+    (signals_all, is_xrc): (bool, bool),
     place: CodeAddress,
 ) -> (Request, Option<Piece>) {
     let has = |flag: u32| wr.send_flags & flag != 0;
@@ -448,7 +449,10 @@ unsafe fn request_of(
             _ => None,
         }
     };
+    // SAFETY: a word of the union, which means nothing on other transports.
+    let srq = if is_xrc { unsafe { wr.qp_type.xrc.remote_srqn } } else { 0 };
     let request = Request {
+        srq,
         wr_id: wr.wr_id,
         at: core::ptr::from_ref(wr) as usize,
         signaled: signals_all || has(IBV_SEND_SIGNALED),
@@ -476,9 +480,8 @@ unsafe fn receives(wr: *mut ibv_recv_wr, place: CodeAddress) -> Vec<Request> {
             signaled: true,
             pieces,
             writes: true,
-            fenced: false,
-            sum: None,
             place,
+            ..Request::default()
         });
         next = wr.next;
     }

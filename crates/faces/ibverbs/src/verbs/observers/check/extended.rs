@@ -81,8 +81,8 @@ fn request_of(n: &Noted, signals_all: bool, place: CodeAddress) -> Request {
             .collect(),
         writes,
         fenced: n.flags.contains(SendFlags::FENCE),
-        sum: None,
         place,
+        ..Request::default()
     }
 }
 
