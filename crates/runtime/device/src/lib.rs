@@ -51,6 +51,7 @@ pub use objects::{
     Element, buffer, comp_counter, context, cq, cuts, device, fast_mr, mad, multicast, pd, qp, raw,
     srq, sysfs,
 };
+pub use own_id::own_id;
 pub use pd::{Dm, Mr, Mw, Pd, Xrcd};
 pub use qp::{Qp, QpInit};
 pub use srq::Srq;

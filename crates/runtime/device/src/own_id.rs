@@ -9,7 +9,8 @@ thread_local! {
 }
 
 /// The number of the calling thread (`gettid`). Costs a system call once.
-pub(crate) fn own_id() -> i32 {
+#[must_use]
+pub fn own_id() -> i32 {
     let process = ProcessIdentity::current().number();
     // A thread about to end may have destroyed its thread-local variables already.
     let known = OWN.try_with(Cell::get).ok().filter(|(of, id)| *of == process && *id != 0);

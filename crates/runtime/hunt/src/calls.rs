@@ -3,10 +3,10 @@ use crate::process::{Hunt, hunt};
 use crate::queue::{HuntedQueue, Visibility, Why, of};
 use adverb_choice::{Call, Choice, mix};
 use adverb_device::engine::QpType;
-use adverb_device::{CompChannel, Cq, Errno, Qp};
+use adverb_device::{CompChannel, Cq, Errno, Qp, own_id};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The rest of a message comes this long after its last line.
 const REST: Duration = Duration::from_millis(2);
@@ -95,7 +95,13 @@ pub fn armed(cq: &Arc<Cq>, chosen: &Chosen) {
 
 /// A poll at `address` found `found` completions.
 pub fn polled(cq: &Cq, address: usize, found: usize) {
-    let Some(queue) = of(cq).filter(|queue| queue.note_poll(found)) else { return };
+    let Some(queue) = of(cq) else { return };
+    if found == 0 {
+        queue.hunt.pollers.lock().insert(own_id(), Instant::now());
+    }
+    if !queue.note_poll(found) {
+        return;
+    }
     match queue.hunt.at(Call::Poll, address, cq.number().into()) {
         Some(Choice::After) => queue.hunt.wait(),
         Some(Choice::Hold) => queue.holds(Visibility::Together),

@@ -99,6 +99,8 @@ pub(crate) struct Hunt {
     pub(crate) queues: Ranked<Queues, ranks::AdversaryNotes>,
     pub(crate) sends: Ranked<Sends, ranks::AdversaryNotes>,
     pub(crate) late: Ranked<LateQueuePairs, ranks::AdversaryNotes>,
+    /// The threads that have polled an empty queue, and when they did last.
+    pub(crate) pollers: Ranked<HashMap<i32, Instant>, ranks::AdversaryNotes>,
 }
 
 /// The schedule, and the points met.
@@ -182,6 +184,7 @@ impl Hunt {
             queues: Ranked::default(),
             sends: Ranked::default(),
             late: Ranked::default(),
+            pollers: Ranked::default(),
         }
     }
 

@@ -43,6 +43,24 @@ fn hunt_waits_until_the_server_listens() {
     assert!(text.contains("no verbs call"), "{text}{}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// HUN-7: a client that was started before its server listened says nothing about either, even if
+/// the server first slept without a time limit.
+#[test]
+fn a_client_that_came_too_early_is_no_failure() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    // A process wakes the server after 1.5 s, which a look at the server's group does not foresee.
+    let server = format!(
+        "import os, socket, subprocess; r, w = os.pipe(); \
+         subprocess.Popen(['sh', '-c', f'sleep 1.5; echo >&{{w}}'], pass_fds=[w], start_new_session=True); \
+         os.read(r, 1); s = socket.create_server(('127.0.0.1', {port})); s.accept()"
+    );
+    let client = format!("import socket; socket.create_connection(('127.0.0.1', {port}))");
+    let words = ["hunt", "--pair", "--", "python3", "-c", &server, "--", "python3", "-c", &client];
+    let output = adverb(&words);
+    let said = text(&output.stdout) + &text(&output.stderr);
+    assert!(said.contains("no verbs call"), "{said}");
+}
+
 /// HUN-4: a process that waits for an answer of the connection manager does not hang: the request
 /// is sent again after 4 s.
 #[test]
@@ -53,7 +71,7 @@ fn a_lost_request_for_a_connection_is_no_hang() {
         format!("{run} {options} -a 127.0.0.1 -C 1")
     };
     let (server, client) = (end("-s"), end("-c"));
-    let words = ["hunt", "--time", "10s", "--jobs", "1", "--pair", "--"];
+    let words = ["hunt", "--time", "24s", "--jobs", "1", "--pair", "--"];
     let commands = ["sh", "-c", &server, "--", "sh", "-c", &client];
     let output = adverb(&[&words[..], &commands[..]].concat());
     let said = text(&output.stdout) + &text(&output.stderr);
@@ -93,6 +111,10 @@ fn hunt_says_what_it_cannot_hunt() {
         (&["hunt", "--", "/no/such/program"][..], 125, "cannot be run"),
         (&["hunt", "--time", "soon", "--", "true"], 125, "possible"),
         (&["hunt", "--", "true"], 4, "no verbs call"),
+        // A program that sleeps for a time does not hang. If its first run is too long, so is the
+        // time.
+        (&["hunt", "--", "sleep", "6"], 4, "no verbs call"),
+        (&["hunt", "--time", "1s", "--", "sleep", "60"], 3, "in its first run, without a choice"),
         (&["hunt", "--", "false"], 1, "without any choice: the program ends with status 1"),
         (&["hunt", "--", "sh", "-c", "kill -SEGV $$"], 1, "SIGSEGV"),
         (&["run", "--replay", "/no/such/file", "--", "true"], 125, "/no/such/file"),

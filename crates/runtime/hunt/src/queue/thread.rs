@@ -21,6 +21,8 @@ const HOLD_TIME: Duration = Duration::from_millis(1);
 /// progress lines in the log.
 const TICK: Duration = Duration::from_micros(500);
 const TICKS_A_BEAT: u32 = 100;
+/// A thread that has polled an empty queue within this time waits for a completion.
+const POLLED: Duration = Duration::from_secs(1);
 
 impl Hunt {
     /// The queue was made.
@@ -63,6 +65,16 @@ impl Hunt {
         }
     }
 
+    /// Names the threads that wait for a completion in a loop.
+    fn say_pollers(&self) {
+        let mut pollers = self.pollers.lock();
+        pollers.retain(|_, at| at.elapsed() < POLLED);
+        if !pollers.is_empty() {
+            let threads: String = pollers.keys().map(|thread| format!(" {thread}")).collect();
+            self.say(&format!("polls{threads}"));
+        }
+    }
+
     fn run(&self) {
         let (mut said, mut ticks, mut seen) = (u64::MAX, 0, u64::MAX);
         loop {
@@ -87,6 +99,7 @@ impl Hunt {
             } else if ticks % TICKS_A_BEAT == 0
                 && let Some(node) = Node::existing()
             {
+                self.say_pollers();
                 if node.awaits_connection() {
                     self.say(&format!("exchange {}", std::process::id()));
                 } else if node.waits_for_timers() {

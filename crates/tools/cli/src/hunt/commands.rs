@@ -23,7 +23,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Interval between two checks whether a server waits for its client, and between two checks
@@ -31,9 +31,9 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(2);
 /// Interval between two checks of the commands' threads.
 const LOOK_CLOSELY: Duration = Duration::from_millis(50);
-/// A server that does not listen counts as waiting for a client if every thread sleeps without a
-/// time limit for this time.
-const READY: Duration = Duration::from_millis(10);
+/// A server that was never seen to listen counts as waiting for a client if every thread sleeps
+/// without a time limit for this time.
+const READY: Duration = Duration::from_secs(1);
 /// A server that neither listens nor sleeps counts as ready after this time.
 const READY_AT_LAST: Duration = Duration::from_secs(30);
 /// Time after the first failure of a pair at which the other command is given up.
@@ -56,6 +56,8 @@ pub struct HuntCommands {
     exe: PathBuf,
     directory: PathBuf,
     next: AtomicUsize,
+    /// The server of the pair has listened in a run, so its client waits for this in every run.
+    listens: AtomicBool,
 }
 
 /// A running command, in a separate process group.
@@ -75,6 +77,8 @@ struct Ends {
     /// Set if the run was given up. Says why the run counts as a hang.
     hang: Option<String>,
     stayed: bool,
+    /// The server began to listen after the start of its client.
+    was_early: bool,
     /// The time of the hunt was over.
     given_up: bool,
 }
@@ -111,22 +115,26 @@ impl HuntCommands {
             .map_err(|e| format!("{}: {e}", directory.display()))?;
         let boxes = Boxes::new(&exe, &directory, before);
         let next = AtomicUsize::new(0);
-        Ok(HuntCommands { commands, suppression, boxes, exe, directory, next })
+        let listens = AtomicBool::new(false);
+        Ok(HuntCommands { commands, suppression, boxes, exe, directory, next, listens })
     }
 
     /// The first run. If the program fails in a box twice, and works without a box, the runs have
     /// no box: perhaps the program needs another host. Then the answer says how the program failed.
+    /// A program that has not ended in half of the time is tried without a box only.
     pub fn first(&self, limits: &Limits) -> Result<(Attempt, Option<String>), String> {
-        let run = || self.attempt(&Schedule::default(), limits);
+        let limits = Limits { whole: limits.whole / 2, ..*limits };
+        let run = || self.attempt(&Schedule::default(), &limits);
         let first = run()?;
-        if first.verdict == Verdict::Fine || !self.boxes.are_used() {
+        let is_over = first.verdict == Verdict::GivenUp;
+        if first.verdict == Verdict::Fine || !self.boxes.are_used() || limits.are_over() {
             return Ok((first, None));
         }
         self.boxes.use_them(false);
         if !self.boxes.are_used() {
             let outside = run()?;
             self.boxes.use_them(true);
-            if outside.verdict == Verdict::Fine && run()?.verdict != Verdict::Fine {
+            if outside.verdict == Verdict::Fine && (is_over || run()?.verdict != Verdict::Fine) {
                 self.boxes.use_them(false);
                 return Ok((outside, Some(first.what())));
             }
@@ -175,6 +183,10 @@ impl HuntCommands {
             let _ = std::fs::remove_file(file);
         }
         let (ends, outputs) = (ended?, outputs?);
+        if ends.was_early && ends.have_failed(outputs.len()) && !limits.are_over() {
+            // A client may fail because its server does not listen yet.
+            return self.attempt(schedule, limits);
+        }
         let (reports, picture) = (examination.reports(), examination.picture());
         let (who, verdict) = match ends.given_up {
             true => (Who::Program, Verdict::GivenUp),
@@ -223,9 +235,11 @@ impl HuntCommands {
         } else {
             &[Who::Server, Who::Client]
         };
+        let mut early = false;
         for (words, who) in self.commands.iter().zip(names) {
             if let Some(server) = sides.first() {
-                until_ready(server);
+                let is_known = self.listens.load(Ordering::Relaxed);
+                early = !self.until_ready(server) && !is_known;
             }
             let out = self.directory.join(format!("{n}.out{}", sides.len()));
             let output =
@@ -242,7 +256,32 @@ impl HuntCommands {
             sides.push(Side { who: *who, child, end, out });
         }
         let has_mistake = || examination.has_mistake() || sides.iter().any(Side::has_lost);
-        Ok(wait(sides, watcher, limits, &has_mistake))
+        let listens = || early && Watcher::listens(sides[0].child.id());
+        let ends = wait(sides, watcher, limits, (&has_mistake, &listens));
+        self.listens.fetch_or(ends.was_early, Ordering::Relaxed);
+        Ok(ends)
+    }
+
+    /// Waits until a server listens at a socket or for rdma_cm. Until it has listened once, a
+    /// server that sleeps without a time limit counts as well. Answers whether the server listens.
+    fn until_ready(&self, server: &Side) -> bool {
+        let begun = Instant::now();
+        let group = server.child.id();
+        // Counted in intervals between checks and not by the clock: while the machine stands still,
+        // so does the server.
+        let mut stillness = Stillness::default();
+        while begun.elapsed() < READY_AT_LAST && server.ended().is_none() && !is_interrupted() {
+            Watcher::look_at(group, &mut stillness, LOOK);
+            if Watcher::listens(group) {
+                self.listens.store(true, Ordering::Relaxed);
+                return true;
+            }
+            if stillness.lasts() >= READY && !self.listens.load(Ordering::Relaxed) {
+                return false;
+            }
+            std::thread::sleep(LOOK);
+        }
+        false
     }
 }
 
@@ -294,22 +333,6 @@ impl Side {
     }
 }
 
-/// Waits until a server listens at a socket or for rdma_cm, or sleeps without a time limit.
-fn until_ready(server: &Side) {
-    let begun = Instant::now();
-    let group = server.child.id();
-    // Counted in intervals between checks and not by the clock: while the machine stands still, so
-    // does the server.
-    let mut stillness = Stillness::default();
-    while begun.elapsed() < READY_AT_LAST && server.ended().is_none() && !is_interrupted() {
-        Watcher::look_at(group, &mut stillness, LOOK);
-        if stillness.lasts() >= READY || Watcher::listens(group) {
-            return;
-        }
-        std::thread::sleep(LOOK);
-    }
-}
-
 /// Waits until another command has ended, for `limit` at most.
 fn until_end(sides: &[Side], ends: &Ends, limit: Duration) {
     let left: Vec<_> = sides.iter().filter(|side| !ends.has(side.who)).collect();
@@ -329,7 +352,7 @@ fn wait(
     sides: &[Side],
     watcher: &mut Watcher,
     limits: &Limits,
-    has_mistake: &dyn Fn() -> bool,
+    (has_mistake, listens): (&dyn Fn() -> bool, &dyn Fn() -> bool),
 ) -> Ends {
     let begun = Instant::now();
     let (mut looked, mut failed) = (begun, None);
@@ -360,6 +383,9 @@ fn wait(
         }
         looked = Instant::now();
         watcher.look();
+        if !ends.was_early && listens() {
+            ends.was_early = true;
+        }
         if limits.are_over() {
             ends.given_up = true;
             return ends;
@@ -370,15 +396,23 @@ fn wait(
             ends.stayed = true;
             return ends;
         }
+        let silence = watcher.silence();
+        // Nothing is known of the times of a program in its first run.
+        let is_first = limits.stays.is_none();
+        let is_silent = silence > limits.silence && !(is_first && watcher.works());
+        let ran = if is_first { begun.elapsed() } else { watcher.ran() };
+        let is_over = ran > limits.whole;
         ends.hang = stuck.or_else(|| {
-            let silence = watcher.silence();
             // With a known mistake no proof is needed that the program never continues.
-            if silence > limits.silence || silence > SILENCE && has_mistake() {
+            if is_silent || silence > SILENCE && has_mistake() {
                 return Some(format!("nothing was posted or completed for {silence:.1?}"));
             }
-            let whole = watcher.ran();
-            (whole > limits.whole).then(|| format!("no end after {:.0?}", begun.elapsed()))
+            (is_over && !is_first).then(|| format!("no end after {:.0?}", begun.elapsed()))
         });
+        if ends.hang.is_none() && is_over {
+            ends.given_up = true;
+            return ends;
+        }
         let enough = begun.elapsed() > ENOUGH && has_mistake();
         if ends.hang.is_some() || enough {
             return ends;

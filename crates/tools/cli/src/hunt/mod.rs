@@ -193,6 +193,9 @@ fn hunt(args: &Args, directory: PathBuf, begun: Instant) -> Result<HuntResult, S
         let text = "adverb hunt: stopped in the first run\n";
         return Ok(end(text.into(), HuntEnd::TooShort, None));
     }
+    if first.verdict == Verdict::GivenUp && !first.outputs.is_empty() {
+        return Ok(end(report::too_long(&first), HuntEnd::TooShort, None));
+    }
     if first.verdict == Verdict::GivenUp {
         return Err(format!("--before: the command has not ended within {:?}", args.time));
     }

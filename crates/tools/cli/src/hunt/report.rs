@@ -40,6 +40,17 @@ pub fn begins(first: &Attempt, singles: usize) -> String {
     )
 }
 
+/// The first run, without a choice, was not over at the end of the time.
+pub fn too_long(first: &Attempt) -> String {
+    let mut text = format!(
+        "adverb hunt: nothing found: the program has not ended within {:.1?} in its first run, \
+         without a choice: use --time, or a shorter run of the program\n",
+        first.took
+    );
+    cause(&mut text, "does:", first);
+    text
+}
+
 pub fn fails_alone(args: &Args, first: &Attempt, rate: Rate) -> String {
     let found =
         if rate.is_doubtful(first) { "doubtful, it may be chance: failed" } else { "found" };

@@ -1,7 +1,7 @@
 //! Decides whether a program can still make progress: from the state of its threads in `/proc`, and
 //! from the progress that the device logs.
 use adverb_hunt::WORDS;
-use adverb_threads::{Process, Stillness};
+use adverb_threads::{Activity, Process, ProcessLook, Stillness};
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -42,6 +42,8 @@ pub struct Watcher {
     /// The time since the device said that a process waits for an answer of the connection manager.
     /// The answer comes, or a timer ends the wait.
     exchange: Option<Duration>,
+    /// Threads that poll an empty queue again and again, as the device said last.
+    pollers: HashSet<i32>,
     /// How long all threads have slept.
     stillness: Stillness,
 }
@@ -59,6 +61,7 @@ impl Watcher {
             longest: Duration::ZERO,
             timer: None,
             exchange: None,
+            pollers: HashSet::new(),
             stillness: Stillness::default(),
         }
     }
@@ -118,6 +121,11 @@ impl Watcher {
         };
         self.timer = since("timer ", self.timer);
         self.exchange = since("exchange ", self.exchange);
+        let said: HashSet<_> =
+            new.lines().filter_map(|line| line.strip_prefix("polls ")).flat_map(numbers).collect();
+        if !said.is_empty() {
+            self.pollers = said;
+        }
         if has_begun && self.exchange.is_none() {
             self.silent += passed;
         }
@@ -146,6 +154,19 @@ impl Watcher {
         })
     }
 
+    /// Does a thread run, or sleep for a time, other than to poll an empty queue? Such a thread
+    /// goes on by itself.
+    pub fn works(&self) -> bool {
+        let goes_on = |look: ProcessLook| {
+            look.threads.iter().any(|(id, thread)| {
+                let sleeps = thread.ours || thread.activity == Activity::Sleeps;
+                !sleeps && !self.pollers.contains(id)
+            })
+        };
+        let members = members(&self.groups, &mut HashSet::new());
+        members.into_iter().any(|process| ProcessLook::of(process).is_some_and(goes_on))
+    }
+
     /// How long nothing has been posted or completed, beyond the wait for a timer.
     pub fn silence(&self) -> Duration {
         let for_timer = self.timer.map_or(Duration::ZERO, |_| ASLEEP_BEFORE_TIMER);
@@ -155,6 +176,10 @@ impl Watcher {
     pub fn longest_silence(&self) -> Duration {
         self.longest.max(self.silent)
     }
+}
+
+fn numbers(words: &str) -> impl Iterator<Item = i32> {
+    words.split_whitespace().filter_map(|word| word.parse().ok())
 }
 
 /// Reads the whole lines of a file from an offset on.
