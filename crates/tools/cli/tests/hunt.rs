@@ -46,7 +46,7 @@ fn hunt_waits_until_the_server_listens() {
 /// HUN-7: a client that was started before its server listened says nothing about either, even if
 /// the server first slept without a time limit.
 #[test]
-fn a_client_that_came_too_early_is_no_failure() {
+fn a_client_before_its_server_is_no_failure() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     // A process wakes the server after 1.5 s, which a look at the server's group does not foresee.
     let server = format!(
