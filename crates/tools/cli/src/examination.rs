@@ -134,6 +134,12 @@ pub fn is_known(reports: &[Told]) -> bool {
     causes(reports).next().is_some_and(|told| told.code.weight() < Weight::State)
 }
 
+/// Do the reports name a mistake that no other host or run beside this run can cause?
+pub fn is_own(reports: &[Told]) -> bool {
+    let own = |told: &Told| told.code.weight() == Weight::Mistake || told.code.is_of_a_wake_up();
+    causes(reports).next().is_some_and(own)
+}
+
 /// Do the reports say what this line of the device's log says?
 pub fn have_said(reports: &[Told], line: &str) -> bool {
     let mut causes = causes(reports).filter(|told| told.code.weight() < Weight::State);

@@ -3,7 +3,7 @@
 use super::attempt::{Attempt, LOST, Limits, Output, SILENCE, Verdict, Who, lost, parse, visits};
 use super::boxes::{Boxes, RunBox};
 use super::stuck::Watcher;
-use crate::examination::Examination;
+use crate::examination::{self, Examination};
 use adverb_choice::{RunPath, Schedule};
 use adverb_hunt as hunt;
 use adverb_survivor::is_interrupted;
@@ -127,7 +127,8 @@ impl HuntCommands {
         let run = || self.attempt(&Schedule::default(), &limits);
         let first = run()?;
         let is_over = first.verdict == Verdict::GivenUp;
-        if first.verdict == Verdict::Fine || !self.boxes.are_used() || limits.are_over() {
+        let is_own = first.verdict == Verdict::Fine || examination::is_own(&first.reports);
+        if is_own || !self.boxes.are_used() || limits.are_over() {
             return Ok((first, None));
         }
         self.boxes.use_them(false);

@@ -184,7 +184,9 @@ fn hunt(args: &Args, directory: PathBuf, begun: Instant) -> Result<HuntResult, S
     let commands = commands.into_iter().map(<[_]>::to_vec).collect();
     let commands = HuntCommands::new(directory, commands, suppression, args.before.as_ref())?;
     let alone = |limits: Limits| commands.attempt(&Schedule::default(), &limits);
-    let (mut first, no_box) = commands.first(&Limits::of_first(args.time))?;
+    let until = Some(begun + args.time);
+    let first_limits = Limits { until, ..Limits::of_first(args.time) };
+    let (mut first, no_box) = commands.first(&first_limits)?;
     if let Attempt { verdict: Verdict::NotStarted(status), outputs, who, .. } = &first {
         let said = outputs.iter().find(|o| o.who == *who).map_or("", |o| o.text.trim_end());
         return Err(format!("{} cannot be run (status {status}):\n{said}", who.command()));
@@ -205,7 +207,7 @@ fn hunt(args: &Args, directory: PathBuf, begun: Instant) -> Result<HuntResult, S
     // A failure that may be chance.
     let mut doubtful = None;
     if first.verdict.is_failure() {
-        let (rate, good) = shrink::alone(|| alone(Limits::of_first(args.time)))?;
+        let (rate, good) = shrink::alone(|| alone(first_limits))?;
         match good {
             Some(good) if rate.is_doubtful(&first) => {
                 doubtful = Some(Found::alone(std::mem::replace(&mut first, good), rate, begun));
@@ -218,7 +220,7 @@ fn hunt(args: &Args, directory: PathBuf, begun: Instant) -> Result<HuntResult, S
                     without C verbs, use adverb::testing::hunt\n";
         return Ok(end(text.into(), HuntEnd::NoChoice, None));
     }
-    let limits = Limits::after(&first);
+    let limits = Limits { until, ..Limits::after(&first) };
     let jobs = args.jobs.map_or_else(processors, usize::from);
     let plain = plain::repeat(first, jobs, || alone(limits))?;
     if let Some(failed) = plain.failed {
@@ -240,7 +242,7 @@ fn hunt(args: &Args, directory: PathBuf, begun: Instant) -> Result<HuntResult, S
     let search = Search {
         args,
         commands: &commands,
-        limits: Limits { until: Some(begun + args.time), ..Limits::after(&first) },
+        limits: Limits { until, ..Limits::after(&first) },
         begun,
         runs: AtomicUsize::new(plain.runs.len()),
         jobs: AtomicUsize::new(plain.jobs),

@@ -1,6 +1,7 @@
 //! The runs without choices: whether the program fails by itself, and how many runs are possible at
 //! the same time.
 use super::attempt::{Attempt, Verdict};
+use crate::examination;
 use std::time::{Duration, Instant};
 
 /// The number of runs without choices.
@@ -14,7 +15,7 @@ const AT_ONCE: usize = 8;
 pub struct PlainRuns {
     /// The successful runs.
     pub runs: Vec<Attempt>,
-    /// A failed run. No other run ran at the same time.
+    /// A failed run. No other run is the reason of the failure.
     pub failed: Option<Attempt>,
     /// How many runs are possible at a time.
     pub jobs: usize,
@@ -43,7 +44,7 @@ pub fn repeat(
         }
         tried = true;
         match bad.pop() {
-            Some(failed) if plain.jobs == 1 => {
+            Some(failed) if plain.jobs == 1 || examination::is_own(&failed.reports) => {
                 plain.failed = Some(failed);
                 break;
             }

@@ -2,7 +2,8 @@
 use super::Qp;
 
 impl Qp {
-    /// Requests stay in the send queue until [`Node::let_requests_go`]. `false`: they stay already.
+    /// Requests stay in the send queue until
+    /// [`let_requests_go`](crate::node::Node::let_requests_go). `false`: they stay already.
     pub fn keep_requests(&self) -> bool {
         !std::mem::replace(&mut self.inner.lock().kept, true)
     }
