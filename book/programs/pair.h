@@ -68,7 +68,7 @@ static inline void connect_to(struct end *end, struct end *peer)
 		.path_mtu = IBV_MTU_1024,
 		.dest_qp_num = peer->qp->qp_num,
 		.max_dest_rd_atomic = 1,
-		.min_rnr_timer = 1,
+		.min_rnr_timer = 28,
 		.ah_attr = {.is_global = 1, .port_num = 1, .grh = {.dgid = gid, .hop_limit = 1}},
 	};
 	MUST(!ibv_modify_qp(end->qp, &attr,
