@@ -43,8 +43,12 @@ impl Stacks {
         }
         let mut bytes = vec![0; STACK];
         let read = self.read(stack, &mut bytes);
+        // A call leaves its return address where the stack is aligned. Other words that point into the
+        // code are values of calls that have returned.
         let words = bytes[..read].chunks_exact(size_of::<usize>());
-        let words = words.filter_map(|word| Some(usize::from_ne_bytes(word.try_into().ok()?)));
+        let words = words.zip((stack..).step_by(size_of::<usize>()));
+        let words = words.filter(|(_, at)| !cfg!(target_arch = "x86_64") || at % 16 == 8);
+        let words = words.filter_map(|(word, _)| Some(usize::from_ne_bytes(word.try_into().ok()?)));
         let is_call = |word: &usize| self.is_code(*word) && self.follows_call(*word);
         let calls = words.filter(|word| is_call(word) && !is_inline_function(word - 1));
         let calls: Vec<_> = calls.take(CALLS).map(|at| at - 1).collect();
