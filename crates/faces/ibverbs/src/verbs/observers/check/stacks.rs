@@ -43,8 +43,8 @@ impl Stacks {
         }
         let mut bytes = vec![0; STACK];
         let read = self.read(stack, &mut bytes);
-        // A call leaves its return address where the stack is aligned. Other words that point into the
-        // code are values of calls that have returned.
+        // A call leaves its return address where the stack is aligned. Other words that point into
+        // the code are values of calls that have returned.
         let words = bytes[..read].chunks_exact(size_of::<usize>());
         let words = words.zip((stack..).step_by(size_of::<usize>()));
         let words = words.filter(|(_, at)| !cfg!(target_arch = "x86_64") || at % 16 == 8);
