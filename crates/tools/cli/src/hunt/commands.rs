@@ -400,7 +400,7 @@ fn wait(
         let silence = watcher.silence();
         // Nothing is known of the times of a program in its first run.
         let is_first = limits.stays.is_none();
-        let is_silent = silence > limits.silence && !(is_first && watcher.works());
+        let is_silent = silence > limits.silence && !(is_first && watcher.naps());
         let ran = if is_first { begun.elapsed() } else { watcher.ran() };
         let is_over = ran > limits.whole;
         ends.hang = stuck.or_else(|| {

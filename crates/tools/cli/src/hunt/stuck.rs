@@ -154,17 +154,17 @@ impl Watcher {
         })
     }
 
-    /// Does a thread run, or sleep for a time, other than to poll an empty queue? Such a thread
-    /// goes on by itself.
-    pub fn works(&self) -> bool {
-        let goes_on = |look: ProcessLook| {
+    /// Does a thread sleep for a time, other than to poll an empty queue? Such a thread goes on by
+    /// itself. A thread that runs may wait for memory to change.
+    pub fn naps(&self) -> bool {
+        let naps = |look: ProcessLook| {
             look.threads.iter().any(|(id, thread)| {
-                let sleeps = thread.ours || thread.activity == Activity::Sleeps;
-                !sleeps && !self.pollers.contains(id)
+                let naps = !thread.ours && thread.activity == Activity::Naps;
+                naps && !self.pollers.contains(id)
             })
         };
         let members = members(&self.groups, &mut HashSet::new());
-        members.into_iter().any(|process| ProcessLook::of(process).is_some_and(goes_on))
+        members.into_iter().any(|process| ProcessLook::of(process).is_some_and(naps))
     }
 
     /// How long nothing has been posted or completed, beyond the wait for a timer.
