@@ -15,13 +15,21 @@ pub const LIMIT: Duration = Duration::from_secs(15);
 /// The environment variable for the path of packets, for the measured programs.
 pub const PATH: &str = "ADVERB_PATH";
 
+/// The program whose ends sleep in waits of the C library. The preload lets these waits drive.
+const WAKE: &str = "wake";
+
+/// One of Adverb's own programs under `adverb run`.
+fn waiting(program: &str, args: &[&str]) -> Result<Program> {
+    let exe = std::env::current_exe().map_err(|e| format!("own path: {e}"))?;
+    Ok(Program::new(exe.with_file_name(program).display().to_string(), args))
+}
+
 /// One of Adverb's own programs, which lie beside this program and need no `adverb run`.
 ///
 /// # Errors
 /// The path of this program is unknown.
 pub fn own(program: &str, args: &[&str]) -> Result<Program> {
-    let exe = std::env::current_exe().map_err(|e| format!("own path: {e}"))?;
-    Ok(Program::new(exe.with_file_name(program).display().to_string(), args).bare())
+    Ok(waiting(program, args)?.bare())
 }
 
 /// The figure `name` of a program of Adverb, measured for about `time`. `path` sets [`PATH`], or
@@ -30,7 +38,8 @@ pub fn own(program: &str, args: &[&str]) -> Result<Program> {
 /// # Errors
 /// The failure of the program, or output without the figure.
 pub fn figure(program: &str, name: &str, time: Duration, path: Option<&str>) -> Result<f64> {
-    let program = own(program, &["--ms", &time.as_millis().to_string(), name])?;
+    let args = ["--ms", &time.as_millis().to_string(), name];
+    let program = if program == WAKE { waiting(program, &args)? } else { own(program, &args)? };
     let out = path.into_iter().fold(program, |p, path| p.env(PATH, path)).run(LIMIT)?;
     out.require_ok()?;
     number_after(&out.text, name).ok_or_else(|| out.describe())

@@ -47,6 +47,7 @@ impl World {
         let device =
             device::loopback().map_err(failed("devices"))?.ok_or("there is no loopback device")?;
         let context = device.open().map_err(failed("open"))?;
+        adverb_waits::register();
         let pd = Pd::new(&context).map_err(failed("protection domain"))?;
         let buffer = Buffer::new(&pd, len, ACCESS).map_err(failed("buffer"))?;
         let index = device.gids().iter().position(|g| g.ipv4().is_some()).unwrap_or(0);

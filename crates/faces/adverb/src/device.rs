@@ -87,7 +87,9 @@ impl Device {
     /// # Errors
     /// The errno of the kernel, which refused a descriptor, a thread or UDP port 4791.
     pub fn open(&self) -> Result<Context> {
-        Ok(Context(self.0.open()?))
+        let context = Context(self.0.open()?);
+        adverb_waits::register();
+        Ok(context)
     }
 }
 

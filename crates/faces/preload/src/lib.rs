@@ -24,6 +24,8 @@
 //! The device also sees what the program does with its memory ([`memory`]). Sanitizers get their
 //! options (module `sanitizers`).
 //!
+//! Waits for a channel's descriptor drive the device (module [`waits`]).
+//!
 //! This crate does not allocate, panic, take locks, or keep state that a `fork` could tear. It
 //! looks up the functions of the C library while the object is loaded. It works with every C
 //! library that has the functions the program calls, including musl.
@@ -47,6 +49,7 @@ mod path;
 mod real;
 mod sanitizers;
 mod table;
+pub mod waits;
 
 pub use path::{Buffer, Look, is_ours, redirect};
 pub use sanitizers::NAMES as SANITIZER_NAMES;
@@ -256,6 +259,7 @@ extern "C" fn look_up_all() {
     exec::look_up();
     links::look_up();
     exit::look_up();
+    waits::look_up();
 }
 
 #[used]

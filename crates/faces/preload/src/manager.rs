@@ -18,6 +18,7 @@ use files::{forget, mark, of, others};
 
 use crate::path::stands_in;
 use crate::real::{Real, errno, real, reals, result, set_errno};
+use crate::waits;
 
 /// The names that this module defines.
 pub const NAMES: &[&str] = &[
@@ -369,11 +370,13 @@ pub unsafe extern "C" fn adverb_preload_write(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_close(fd: c_int) -> c_int {
     let_go(fd);
+    waits::closed(fd);
     bare_close(fd)
 }
 
-/// Marks the duplicate of a descriptor of this file in the table.
-fn duplicated(library: Option<c_int>, fd: c_int) -> c_int {
+/// A descriptor was duplicated. Marks the duplicate of a descriptor of this file in the table.
+fn duplicated(from: c_int, library: Option<c_int>, fd: c_int) -> c_int {
+    waits::copied(from, fd);
     if let Some(library) = library
         && fd >= 0
         && !mark(fd, library)
@@ -392,7 +395,7 @@ fn duplicated(library: Option<c_int>, fd: c_int) -> c_int {
 pub unsafe extern "C" fn adverb_preload_dup(fd: c_int) -> c_int {
     match real!(DUP: fn(c_int) -> c_int) {
         // SAFETY: the caller's arguments.
-        Some(real) => duplicated(of(fd), unsafe { real(fd) }),
+        Some(real) => duplicated(fd, of(fd), unsafe { real(fd) }),
         None => result(libc::ENOSYS),
     }
 }
@@ -409,7 +412,7 @@ pub unsafe extern "C" fn adverb_preload_dup2(fd: c_int, to: c_int) -> c_int {
         let_go(to);
     }
     // SAFETY: the caller's arguments.
-    duplicated(library, unsafe { real(fd, to) })
+    duplicated(fd, library, unsafe { real(fd, to) })
 }
 
 /// Replaces the C library's function of this name.
@@ -426,7 +429,7 @@ pub unsafe extern "C" fn adverb_preload_dup3(fd: c_int, to: c_int, flags: c_int)
         let_go(to);
     }
     // SAFETY: the caller's arguments.
-    duplicated(library, unsafe { real(fd, to, flags) })
+    duplicated(fd, library, unsafe { real(fd, to, flags) })
 }
 
 /// `fcntl`, under either of its names.
@@ -445,10 +448,13 @@ unsafe fn control(real: &Real, fd: c_int, what: c_int, with: *mut c_void) -> c_i
             >(at)
         });
     let Some(real) = real else { return result(libc::ENOSYS) };
-    let library =
-        if what == libc::F_DUPFD || what == libc::F_DUPFD_CLOEXEC { of(fd) } else { None };
+    if what != libc::F_DUPFD && what != libc::F_DUPFD_CLOEXEC {
+        // SAFETY: the caller's arguments.
+        return unsafe { real(fd, what, with) };
+    }
+    let library = of(fd);
     // SAFETY: the caller's arguments.
-    duplicated(library, unsafe { real(fd, what, with) })
+    duplicated(fd, library, unsafe { real(fd, what, with) })
 }
 
 /// Replaces the C library's function of this name.

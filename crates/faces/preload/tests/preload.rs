@@ -162,6 +162,7 @@ fn exactly_the_listed_names_are_interposed() {
         adverb_preload::copies::NAMES,
         adverb_preload::exec::NAMES,
         adverb_preload::exit::NAMES,
+        adverb_preload::waits::NAMES,
         adverb_preload::SANITIZER_NAMES,
     ]
     .concat();

@@ -5,21 +5,31 @@
 //! `epoll`, level- and edge-triggered, answer as for uverbs, and `O_ASYNC` sends its signal. The
 //! program's flags affect only the program's descriptor: the device gives and takes bytes at its
 //! own descriptor, which never blocks.
+pub mod kinds;
 mod spare;
 
 use crate::event_list::Tokens;
 use adverb_os::OwnFd;
+use kinds::{Kind, Known};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
 use nix::sys::stat::Mode;
 use nix::unistd::pipe2;
 use spare::Spare;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Room for more than 4096 events at any time. A program with thousands of channels stays within
 /// the kernel's limit for pipes of a user.
 const ROOM: i32 = 8192;
+
+/// Tokens given so far by the descriptors of this process.
+static GIVEN: AtomicU64 = AtomicU64::new(0);
+
+/// The number of tokens given so far.
+pub(crate) fn given() -> u64 {
+    GIVEN.load(Ordering::Relaxed)
+}
 
 /// Tokens as bytes in a pipe. All functions except [`Descriptor::program`] are called under the
 /// queue's lock.
@@ -35,15 +45,21 @@ pub struct Descriptor {
     /// Events for which the pipe has no room. They are taken first, so the pipe is empty only if
     /// there is no event.
     owed: AtomicUsize,
+    /// Waits of the program know the descriptor.
+    known: Option<Known>,
 }
 
 impl Descriptor {
-    /// A descriptor without a token. The program's descriptor blocks and is closed on exec.
+    /// A descriptor without a token. The program's descriptor blocks and is closed on exec. Waits
+    /// for events of this kind drive the device.
     ///
     /// # Errors
     /// No descriptors are left.
-    pub fn new() -> nix::Result<Self> {
-        Descriptor::of_spare().map_or_else(|| Descriptor::of(open_both), Ok)
+    pub fn new(kind: Kind) -> nix::Result<Self> {
+        let mut new = Descriptor::of_spare().map_or_else(|| Descriptor::of(open_both), Ok)?;
+        let inode = new.inode().filter(|_| !kind.is_empty());
+        new.known = inode.map(|inode| Known::new(new.program.number(), inode, kind));
+        Ok(new)
     }
 
     /// Makes the pipe of a later descriptor, if a pipe is missing. For a thread that waits.
@@ -64,7 +80,13 @@ impl Descriptor {
     fn of_spare() -> Option<Self> {
         let Spare { reads, own } = spare::take()?;
         let program = reads.get()?.try_clone_to_owned().ok()?;
-        Some(Descriptor { program: program.into(), own, second: None, owed: AtomicUsize::new(0) })
+        Some(Descriptor {
+            program: program.into(),
+            own,
+            second: None,
+            owed: AtomicUsize::new(0),
+            known: None,
+        })
     }
 
     /// `both` opens a pipe again, for reading and writing. If this fails, as without `/proc`, two
@@ -82,7 +104,7 @@ impl Descriptor {
         // If this fails, the user's pipes only use up more of the kernel's limit.
         let _ = fcntl(&own, FcntlArg::F_SETPIPE_SZ(ROOM));
         let (program, own, second) = (program.into(), OwnFd::aside(own), second.map(OwnFd::aside));
-        let new = Descriptor { program, own, second, owed: AtomicUsize::new(0) };
+        let new = Descriptor { program, own, second, owed: AtomicUsize::new(0), known: None };
         // The pipe keeps the page of its first byte. So giving a byte needs no memory from now on
         // and cannot fail.
         new.give();
@@ -122,6 +144,7 @@ fn errno(e: std::io::Error) -> Errno {
 
 impl Tokens for Descriptor {
     fn give(&self) {
+        GIVEN.fetch_add(1, Ordering::Relaxed);
         // A program that has closed all its descriptors may have its own file under this number by
         // now.
         if self.own.get_lately().is_some_and(|fd| !adverb_os::add_byte(fd)) {
@@ -151,12 +174,12 @@ mod tests {
     }
 
     fn both_kinds() -> [Descriptor; 2] {
-        [Descriptor::new().unwrap(), Descriptor::of(|_| Err(Errno::ENOENT)).unwrap()]
+        [Descriptor::new(Kind::empty()).unwrap(), Descriptor::of(|_| Err(Errno::ENOENT)).unwrap()]
     }
 
     #[test]
     fn a_pipe_made_in_advance_is_like_any_other() {
-        let first = Descriptor::new().unwrap();
+        let first = Descriptor::new(Kind::empty()).unwrap();
         // Other tests may take the pipe. A failed take raises the number of wanted pipes.
         let spare = loop {
             if let Some(spare) = Descriptor::of_spare() {

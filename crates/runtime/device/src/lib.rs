@@ -32,6 +32,7 @@ pub use adverb_printable as printable;
 mod started;
 mod sync;
 mod uses;
+pub mod waits;
 
 pub use adverb_engine as engine;
 pub use async_event::AsyncEvent;

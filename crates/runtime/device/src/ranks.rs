@@ -184,6 +184,9 @@ adverb_sync::ranks! {
 
     /// Pipes made in advance. This lock is only tried. Nothing more.
     SparePipes = "the pipes made in advance";
+    /// The pipes of channels. This lock is only tried, or waited for with a
+    /// limit. Nothing more.
+    ChannelPipes = "the pipes of channels";
 
     /// The tables of an adversary (`adverb-hunt`), one at a time: its schedule, its queues, staged
     /// requests and late queue pairs.

@@ -2,6 +2,7 @@
 use crate::live::{Live, Opened, Token};
 use crate::request::{Caller, FileId, Request};
 use adverb_device::mad::Wait;
+use adverb_device::waits::Kind;
 use adverb_device::{Descriptor, Error};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
@@ -24,7 +25,7 @@ impl Channel {
     /// What the device or the kernel refused: descriptors, the port.
     pub fn open(flags: i32) -> Result<Arc<Channel>, Error> {
         let live = Live::get()?;
-        let descriptor = Descriptor::new()?;
+        let descriptor = Descriptor::new(Kind::MANAGER)?;
         let flags = OFlag::from_bits_retain(flags);
         if flags.contains(OFlag::O_NONBLOCK) {
             fcntl(descriptor.program(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
@@ -134,7 +135,7 @@ impl Channel {
 
 fn sleep_on(descriptor: &Descriptor) -> Result<(), Errno> {
     let own = descriptor.waits().ok_or(Errno::EBADF)?;
-    match adverb_os::wait_readable([own, own], None) {
+    match adverb_os::wait_readable([own, own], None, || {}) {
         Ok(()) => Ok(()),
         Err(e) => match e.raw_os_error().map_or(Errno::EIO, Errno::from_raw) {
             Errno::EINTR if adverb_os::signals_restart() => Ok(()),
@@ -149,7 +150,9 @@ fn sleep_on(descriptor: &Descriptor) -> Result<(), Errno> {
 /// failure of the whole run.
 fn outlive() -> Errno {
     static NEVER: OnceLock<Option<Descriptor>> = OnceLock::new();
-    let Some(never) = NEVER.get_or_init(|| Descriptor::new().ok()) else { return Errno::EBADF };
+    let Some(never) = NEVER.get_or_init(|| Descriptor::new(Kind::empty()).ok()) else {
+        return Errno::EBADF;
+    };
     loop {
         if let Err(errno) = sleep_on(never) {
             return errno;

@@ -24,6 +24,8 @@ pub struct Call {
     arguments: [u64; 6],
     /// The thread's stack pointer and program counter.
     pub registers: [u64; 2],
+    /// The call of the program for which the thread is in this call, and its `epoll` set.
+    in_place_of: Option<(c_long, i32)>,
 }
 
 /// A system call that waits.
@@ -125,13 +127,28 @@ pub fn parse(line: &str) -> Option<Line> {
         *word = u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok()?;
     }
     let [a, b, c, d, e, f, registers @ ..] = numbers;
-    Some(Line::Blocked(Call { number, arguments: [a, b, c, d, e, f], registers }))
+    Some(Line::Blocked(Call {
+        number,
+        arguments: [a, b, c, d, e, f],
+        registers,
+        in_place_of: None,
+    }))
 }
 
 impl Call {
+    /// A `ppoll` that stands for another call, of an `epoll` set if `set` is not negative.
+    pub(crate) fn in_place_of(self, call: c_long, set: i32) -> Call {
+        Call { in_place_of: (self.number == libc::SYS_ppoll).then_some((call, set)), ..self }
+    }
+
     /// The event for which the call waits. `None` for a call that works, such as a write to a disk.
     #[must_use]
     pub fn wait(&self) -> Option<Wait> {
+        if let Some((number, set)) = self.in_place_of {
+            let own = Call { in_place_of: None, ..*self }.wait()?;
+            let name = Call { number, in_place_of: None, ..*self }.wait()?.name;
+            return Some(Wait { name, on: if set < 0 { own.on } else { On::Epoll(set) }, ..own });
+        }
         let a = self.arguments;
         let fd = a[0] as i32;
         let poll = On::Poll { array: a[0], entries: a[1] };

@@ -3,10 +3,31 @@ use super::call::{Line, parse};
 use nix::unistd::getpid;
 use std::fmt;
 use std::io::{Error, ErrorKind};
+use std::sync::atomic::{AtomicI32, AtomicI64, Ordering};
 use std::time::Duration;
 
 /// Prefix of the names of the device's own threads.
 const OURS: &str = "adverb";
+
+/// The thread that waits by `ppoll` in place of another call. 0: none.
+static WAITS: AtomicI32 = AtomicI32::new(0);
+/// The number of that call, and its `epoll` set.
+static CALL: AtomicI64 = AtomicI64::new(0);
+static SET: AtomicI32 = AtomicI32::new(-1);
+
+/// The thread `id` of this process is about to sleep in a `ppoll` in place of another system call.
+/// From then on the `ppoll` is shown as that call. `set`: the `epoll` set, or -1.
+pub fn note_wait(id: i32, call: i64, set: i32) {
+    WAITS.store(0, Ordering::SeqCst);
+    CALL.store(call, Ordering::SeqCst);
+    SET.store(set, Ordering::SeqCst);
+    WAITS.store(id, Ordering::SeqCst);
+}
+
+/// The wait of the thread is over.
+pub fn note_end(id: i32) {
+    let _ = WAITS.compare_exchange(id, 0, Ordering::SeqCst, Ordering::Relaxed);
+}
 
 /// A process, as `/proc` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,7 +101,13 @@ impl Task {
     /// The thread has ended, or the kernel does not show the call.
     pub fn line(self) -> Result<Line, Error> {
         let line = std::fs::read_to_string(self.call_path().to_string())?;
-        parse(&line).ok_or_else(|| ErrorKind::InvalidData.into())
+        let line = parse(&line).ok_or(ErrorKind::InvalidData)?;
+        let (call, set) = (CALL.load(Ordering::SeqCst), SET.load(Ordering::SeqCst));
+        let waits = self.process == Process::Own && WAITS.load(Ordering::SeqCst) == self.id;
+        Ok(match line {
+            Line::Blocked(ppoll) if waits => Line::Blocked(ppoll.in_place_of(call, set)),
+            line => line,
+        })
     }
 
     /// The thread's name, state and switches. `None` if the thread has ended.

@@ -186,6 +186,7 @@ pub(super) fn make_context(
 ) -> Result<*mut ibv_context, Error> {
     let place = reserve::<ContextObj>()?;
     let context = device.device.open()?;
+    adverb_waits::register();
     let file = match shared {
         Some(file) => file,
         None => files::open_file(&cmd_fd, device)?,

@@ -263,6 +263,13 @@ impl Node {
         self.epoll.0.as_fd()
     }
 
+    /// The thread of the program at this place does not drive any more.
+    pub(crate) fn drives_no_more(&self, place: usize) {
+        if self.policy.drivers.leave(place, self.policy.thread_is_away()) {
+            self.wake_thread();
+        }
+    }
+
     /// Lends the calling thread's scratch.
     pub(crate) fn with_tx<R>(&self, f: impl FnOnce(&mut Tx) -> R) -> R {
         tx::with(f)

@@ -11,6 +11,7 @@ pub(crate) mod carriers;
 mod clock;
 mod core;
 mod counters;
+mod drivers;
 mod due;
 mod exit;
 mod groups;

@@ -19,6 +19,7 @@
 //!             or polls between many wake-ups of the thread and arms nothing
 //! ```
 use self::yields::Yields;
+use super::drivers::Drivers;
 use adverb_engine::Time;
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
@@ -188,6 +189,8 @@ impl Thread {
 /// threads of the program behave differently, and need not be.
 #[derive(Debug)]
 pub(crate) struct Policy {
+    /// Threads of the program that wait and drive.
+    pub(crate) drivers: Drivers,
     /// Calls of the program that drove progress. The background thread watches the number change.
     looks: AtomicU64,
     /// Decides whether a poll in vain yields the processor.
@@ -215,6 +218,7 @@ impl Policy {
     /// `tick`: time between two ticks of the scheduler. Zero if the program shares no processor.
     pub(super) fn new(tick: Duration) -> Self {
         Policy {
+            drivers: Drivers::default(),
             looks: AtomicU64::new(0),
             yields: Yields::new(tick),
             armed: AtomicU64::new(0),
@@ -227,8 +231,16 @@ impl Policy {
         }
     }
 
-    #[inline]
+    /// The program's state. If threads of the program wait, and none of them drives, this is known.
     pub(super) fn program(&self) -> Program {
+        if self.drivers.are_missing() {
+            return Program::Sleeps;
+        }
+        self.guess()
+    }
+
+    #[inline]
+    fn guess(&self) -> Program {
         Program::of(self.program.load(Ordering::Relaxed))
     }
 
@@ -255,7 +267,8 @@ impl Policy {
     /// What the program has done so far.
     pub(super) fn shown(&self) -> Shown {
         let armed = self.armed.load(Ordering::Relaxed);
-        Shown { looks: self.looks(), turns: self.yields.turns(), armed }
+        let turns = self.yields.turns().wrapping_add(self.drivers.left());
+        Shown { looks: self.looks(), turns, armed }
     }
 
     /// The program polls a queue.
@@ -275,7 +288,7 @@ impl Policy {
     pub(super) fn arms(&self, idly: bool, sleeps: impl Fn() -> u64) -> bool {
         self.armed.fetch_add(1, Ordering::Relaxed);
         if idly {
-            if self.program().arms() == 0 {
+            if self.guess().arms() == 0 {
                 // The program already counts as running.
                 return false;
             }
@@ -371,7 +384,8 @@ impl Policy {
 pub(super) struct Shown {
     /// [`Policy::looks`].
     pub(super) looks: u64,
-    /// How often the program's polling threads let another thread run.
+    /// How often the program's polling threads let another thread run, and how often a thread that
+    /// waited and drove has left its wait.
     pub(super) turns: u64,
     /// Arms of queues, and waits of tasks.
     pub(super) armed: u64,
@@ -435,8 +449,8 @@ impl Pace {
         enough
     }
 
-    /// The thread has woken. `drives`: a thread of the program receives at this moment. While much
-    /// arrives, such a program makes few calls, but polls all the same.
+    /// The thread has woken. `drives`: a thread of the program receives at this moment, or waits and
+    /// drives. While much arrives, such a program makes few calls, but polls all the same.
     pub(super) fn wakes(
         &mut self,
         shown: Shown,

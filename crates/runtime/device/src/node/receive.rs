@@ -28,10 +28,16 @@ impl Node {
         self.drive(RxFrom::All, false)
     }
 
-    /// As [`Node::progress`], at every socket, for a thread after a wake-up. In a spin, the sockets
-    /// are looked at only rarely while peers on this host write.
+    /// As [`Node::progress`], for a thread that waits and drives. Such a thread is known, and its
+    /// looks do not count as polls. The background thread runs the timers meanwhile.
+    pub(crate) fn progress_waiting(&self) -> bool {
+        !self.is_stale() && self.pump_pending() | self.receive(RxFrom::All, false)
+    }
+
+    /// As [`Node::progress_waiting`], at every socket, for a thread after a wake-up. In a spin, the
+    /// sockets are looked at only rarely while peers on this host write.
     pub(crate) fn progress_after_sleep(&self) -> bool {
-        self.drive(RxFrom::Every, false)
+        !self.is_stale() && self.pump_pending() | self.receive(RxFrom::Every, false)
     }
 
     /// As [`Node::progress`], for a polling program, which comes back soon. Plain ACKs are deferred

@@ -47,8 +47,8 @@ static NODES: [Ranked<Option<Arc<Node>>, ranks::NodeInstance>; 64] =
 /// How often a process may close the descriptors of its node while nothing is open.
 const MOST_LOST: usize = 16;
 
-/// The nodes of all processes of a chain of forks, for the child handler, which may only load and
-/// close.
+/// The nodes of all processes of a chain of forks, for callers without locks: the child handler,
+/// which may only load and close, and waits of the program.
 static CHILD_CLOSES: [OnceLock<Arc<Node>>; 1024] = [const { OnceLock::new() }; 1024];
 
 fn instance_index(process: ProcessIdentity) -> usize {
@@ -160,6 +160,12 @@ impl Node {
     pub fn existing() -> Option<Arc<Node>> {
         let place = NODES[instance_index(ProcessIdentity::current())].lock();
         place.as_ref().filter(|node| node.is_of_use()).cloned()
+    }
+
+    /// As [`Node::existing`], without a lock.
+    #[must_use]
+    pub(crate) fn at_hand() -> Option<&'static Arc<Node>> {
+        CHILD_CLOSES.iter().map_while(OnceLock::get).find(|node| node.is_of_use())
     }
 
     /// The present interfaces. Open devices are told of changes soon.

@@ -38,6 +38,9 @@ const RETRY: Duration = Duration::from_micros(100);
 const LOST: Duration = Duration::from_millis(10);
 /// Interval of link upkeep while packets go astray.
 const UPKEEP: Duration = Duration::from_millis(100);
+/// Interval of looks at the threads that drive. A thread may leave its wait without a word, by
+/// `longjmp`.
+const UNHEARD: Duration = Duration::from_secs(1);
 
 /// Starts the thread with every signal blocked, so that the program's handlers run on the program's
 /// own threads.
@@ -105,7 +108,12 @@ pub(super) fn turn(node: &Node, pace: &mut Pace, news: bool) {
     if pace.sees_polls(woke, node.policy.program()) {
         node.policy.waits();
     }
-    let turn = pace.wakes(woke, node.receiver.is_locked(), node.policy.program(), || node.now());
+    let turn = pace.wakes(
+        woke,
+        node.receiver.is_locked() || node.policy.drivers.any(),
+        node.policy.program(),
+        || node.now(),
+    );
     if turn == Turn::Aside {
         look_for_ends(node);
         node.run_timers();
@@ -159,7 +167,9 @@ fn spin(node: &Node) -> Option<bool> {
         || node.now(),
         || {
             let policy = &node.policy;
-            let others = policy.looks() != looks || policy.program().has_sockets(node.now());
+            let others = policy.looks() != looks
+                || policy.drivers.any()
+                || policy.program().has_sockets(node.now());
             (!others).then(|| node.receive(RxFrom::All, false) | node.mads.run(node))
         },
     )
@@ -205,6 +215,8 @@ pub(super) struct Sleep<'a> {
     pub(super) limit: Option<Duration>,
     /// The announcement to peers on this host. `None` if the thread stays away from the sockets.
     pub(super) asleep: Option<Asleep<'a>>,
+    /// A thread of the program is at the sockets, as far as is known.
+    relieved: bool,
 }
 
 impl<'a> Sleep<'a> {
@@ -213,6 +225,8 @@ impl<'a> Sleep<'a> {
         // Announce first, then read the deadlines. A thread that adds a deadline in between sees
         // the announcement and wakes this thread.
         node.policy.set_thread(Thread::Awake);
+        let relieved = node.policy.drivers.relieve();
+        let away = if relieved { Duration::ZERO } else { away };
         let now = node.now().0;
         // A polling program serves the deadlines. If it has stopped, they are late by one stay.
         let next = if away.is_zero() { node.next_deadline() } else { now + away.as_nanos() as u64 };
@@ -224,6 +238,9 @@ impl<'a> Sleep<'a> {
         limit = sooner(limit, waits(node));
         if node.link.maintenance_due() {
             limit = sooner(limit, Some(UPKEEP));
+        }
+        if relieved {
+            limit = sooner(limit, Some(UNHEARD));
         }
         let until = limit.map_or(u64::MAX, |l| now + l.as_nanos() as u64);
         node.policy.set_thread(match away.is_zero() {
@@ -238,12 +255,12 @@ impl<'a> Sleep<'a> {
         // announcement after this fence, or this thread sees the work here.
         fence(Ordering::SeqCst);
         limit = sooner(limit, waits(node));
-        let asleep = away.is_zero().then(|| Asleep::begin(node));
+        let asleep = (away.is_zero() && !relieved).then(|| Asleep::begin(node));
         if asleep.as_ref().is_some_and(|a| a.needless) {
             node.policy.set_thread(Thread::Awake);
             return None;
         }
-        Some(Sleep { limit, asleep })
+        Some(Sleep { limit, asleep, relieved })
     }
 
     /// Sleeps. `true`: interfaces have changed. `None` if the node is lost: its descriptors may not
@@ -299,6 +316,10 @@ impl<'a> Sleep<'a> {
     pub(super) fn end(self, node: &Node, woken: bool) -> Option<()> {
         drop(self.asleep);
         node.policy.set_thread(Thread::Awake);
+        node.policy.drivers.recall();
+        if self.relieved {
+            node.policy.drivers.look(node.now(), UNHEARD);
+        }
         if node.is_lost() {
             return None;
         }

@@ -8,6 +8,7 @@ use crate::node::reach::await_way;
 use crate::node::{GidEntry, ListPlace, Listed, Node, scope_of};
 use crate::objects::device::{self, DEFAULT_PKEY, Device, PKEYS, PORT};
 use crate::objects::event_queue::EventQueue;
+use crate::waits::Kind;
 use adverb_engine::{AddressVector, Gid, Limits, PathMtu};
 use adverb_nldev::Object;
 use std::net::IpAddr;
@@ -114,7 +115,7 @@ impl Context {
             nic,
             port,
             at_every_address: AtomicBool::new(false),
-            events: EventQueue::new()?,
+            events: EventQueue::new(Kind::empty())?,
             dm_used: AtomicUsize::new(0),
         });
         let follower: Weak<Context> = Arc::downgrade(&context);

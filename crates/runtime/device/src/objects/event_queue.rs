@@ -4,6 +4,7 @@
 //! one byte for each event in the queue. So the descriptor is readable exactly while an event waits
 //! (CHN-2), and each event gives its own edge.
 use crate::descriptor::Descriptor;
+use crate::descriptor::kinds::Kind;
 use crate::event_list::{EventList, Tokens};
 use crate::node::{Asleep, Node, Spin};
 use crate::ranks;
@@ -36,10 +37,11 @@ pub struct EventQueue<T> {
 }
 
 impl<T> EventQueue<T> {
-    /// An empty queue. The descriptor is blocking and close-on-exec.
-    pub fn new() -> nix::Result<Self> {
+    /// An empty queue. The descriptor is blocking and close-on-exec. Waits of the program for events
+    /// of this kind drive the device.
+    pub fn new(kind: Kind) -> nix::Result<Self> {
         Ok(EventQueue {
-            list: EventList::new(Descriptor::new()?),
+            list: EventList::new(Descriptor::new(kind)?),
             wakers: adverb_sync::Ranked::default(),
             has_wakers: AtomicBool::new(false),
             interrupted: AtomicBool::new(false),
@@ -187,7 +189,7 @@ impl<T> EventQueue<T> {
 
     /// A single look of a thread that drives `node`.
     fn look(&self, node: &Node, read: impl Fn(&T)) -> Option<T> {
-        node.progress();
+        node.progress_waiting();
         self.list.try_pop(read)
     }
 
@@ -226,6 +228,7 @@ impl<T> EventQueue<T> {
         if let Some(node) = node {
             node.policy.waits();
         }
+        let mut driving = Driving::new(node);
         let started = Instant::now();
         let mut slept = false;
         loop {
@@ -260,17 +263,18 @@ impl<T> EventQueue<T> {
                     Some(left)
                 }
             };
-            let asleep = node.map(Asleep::begin);
+            let mut asleep = node.map(Asleep::begin);
             // The program has closed all its descriptors, so no event can come through them any
             // more.
             let own = self.list.tokens.waits().ok_or(Errno::EBADF)?;
             let fds = [own, node.map_or(own, Node::packets_fd)];
-            // A thread cancelled here leaves its announcement behind. Peers then ring the doorbell
-            // in vain.
             let woken = if asleep.as_ref().is_some_and(|a| a.needless) {
                 Ok(())
             } else {
-                adverb_os::wait_readable(fds, timeout)
+                adverb_os::wait_readable(fds, timeout, || {
+                    asleep = None;
+                    driving.leave();
+                })
             };
             drop(asleep);
             if let Err(e) = woken {
@@ -287,6 +291,29 @@ impl<T> EventQueue<T> {
             }
             slept = true;
         }
+    }
+}
+
+/// A call that waits and drives `node`.
+struct Driving<'a> {
+    at: Option<(&'a Node, usize)>,
+}
+
+impl<'a> Driving<'a> {
+    fn new(node: Option<&'a Node>) -> Self {
+        Driving { at: node.and_then(|node| Some((node, node.policy.drivers.enter()?))) }
+    }
+
+    fn leave(&mut self) {
+        if let Some((node, place)) = self.at.take() {
+            node.drives_no_more(place);
+        }
+    }
+}
+
+impl Drop for Driving<'_> {
+    fn drop(&mut self) {
+        self.leave();
     }
 }
 

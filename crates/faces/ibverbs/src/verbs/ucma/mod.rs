@@ -97,7 +97,10 @@ pub extern "C" fn adverb_ucma_open(flags: c_int) -> c_int {
         return -libc::ENOMEM;
     }
     match Channel::open(flags) {
-        Ok(channel) => channel.raw_fd(),
+        Ok(channel) => {
+            adverb_waits::register();
+            channel.raw_fd()
+        }
         Err(e) => {
             log::warn!("opening /dev/infiniband/rdma_cm: {e}");
             -e.errno()

@@ -1,6 +1,7 @@
 //! Completion channels.
 use super::Cq;
 use super::getting::{Getting, Waiting};
+use crate::descriptor::kinds::Kind;
 use crate::error::Error;
 use crate::faults::Call;
 use crate::objects::context::Context;
@@ -38,7 +39,7 @@ impl CompChannel {
         context.fault_call(Call::CreateCompChannel)?;
         Ok(Arc::new(CompChannel {
             context: context.clone(),
-            events: EventQueue::new()?,
+            events: EventQueue::new(Kind::COMPLETIONS)?,
             getting: Getting::default(),
             cqs: Ranked::default(),
             watched: AtomicBool::new(true),

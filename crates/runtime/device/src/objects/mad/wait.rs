@@ -48,7 +48,7 @@ impl Wait<'_> {
         }
         let own = event.waits().ok_or(Errno::EBADF)?;
         self.slept = true;
-        match adverb_os::wait_readable([own, node.mads_fd().unwrap_or(own)], None) {
+        match adverb_os::wait_readable([own, node.mads_fd().unwrap_or(own)], None, || {}) {
             Ok(()) => Ok(()),
             Err(e) => match e.raw_os_error().map_or(Errno::EIO, Errno::from_raw) {
                 Errno::EINTR if adverb_os::signals_restart() => Ok(()),

@@ -1,0 +1,112 @@
+//! The hooks that the device registers.
+
+use core::ffi::{c_int, c_long};
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use libc::{pollfd, sigset_t};
+
+use super::{Ppoll, epoll, poll, select};
+
+/// A thread that drives, for the device's functions alone.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Driver {
+    /// The place of the thread among the drivers.
+    pub place: c_int,
+    /// The cancellation state of the thread outside of the wait.
+    pub state: c_int,
+}
+
+/// The hooks of the device. The device's own definition must be identical.
+#[repr(C)]
+pub struct Hooks {
+    /// Version of this structure.
+    pub version: u32,
+    /// The kinds of events of the device that `n` descriptors give. 0: none.
+    pub kinds: unsafe extern "C" fn(polls: *const pollfd, n: u64) -> c_int,
+    /// Drives the device once. 1: it is worth asking for the descriptors again.
+    pub look: extern "C" fn(kinds: c_int) -> c_int,
+    /// The thread is about to wait. 0: there is nothing to drive. 1: it drives, and `driver` is for
+    /// the other functions, and cannot be cancelled until `end`, other than in `sleep`. 2: another
+    /// thread drives; `end_alone` follows.
+    pub begin: extern "C" fn(kinds: c_int, driver: &mut Driver) -> c_int,
+    /// Sleeps on `n` descriptors, of which the last is the device's to fill in, until the time
+    /// `until`. `call`: the system call of the program; `set`: its `epoll` set, or -1. Returns 1 if it is worth
+    /// asking, [`OVER`], or a negative errno. A cancellation point.
+    #[expect(clippy::type_complexity, reason = "the arguments of a call that waits")]
+    pub sleep: unsafe extern "C" fn(
+        driver: Driver,
+        kinds: c_int,
+        polls: *mut pollfd,
+        n: u64,
+        until: u64,
+        mask: *const sigset_t,
+        call: c_long,
+        set: c_int,
+    ) -> c_int,
+    /// The wait is over.
+    pub end: extern "C" fn(driver: Driver),
+    /// The wait of a thread that did not drive is over.
+    pub end_alone: extern "C" fn(),
+    /// The program has closed a descriptor.
+    pub closed: extern "C" fn(fd: c_int),
+    /// The program has duplicated a descriptor.
+    pub copied: extern "C" fn(from: c_int, to: c_int),
+    /// The program has changed an `epoll` set.
+    pub controlled: extern "C" fn(set: c_int, how: c_int, fd: c_int),
+}
+
+/// The time of a wait is over.
+pub const OVER: c_int = 0;
+
+/// Version of [`Hooks`].
+pub const VERSION: u32 = 1;
+
+static HOOKS: AtomicPtr<Hooks> = AtomicPtr::new(core::ptr::null_mut());
+
+/// The registered hooks.
+pub fn hooks() -> Option<&'static Hooks> {
+    // SAFETY: null, or a structure that stays valid as long as the process, because its library is
+    // never unloaded.
+    unsafe { HOOKS.load(Ordering::Acquire).as_ref() }
+}
+
+/// Registers hooks, once. Returns the C library's `ppoll`, or null if the version differs.
+///
+/// # Safety
+/// The structure and its functions stay valid as long as the process. The functions may be called
+/// at any time and in any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adverb_preload_adverb_wait_hooks(hooks: *const Hooks) -> Ppoll {
+    // SAFETY: the caller's promise; every version begins with its number.
+    if unsafe { (*hooks).version } != VERSION {
+        return core::ptr::null_mut();
+    }
+    let Some(ppoll) = poll::PPOLL.get() else { return core::ptr::null_mut() };
+    HOOKS.store(hooks.cast_mut(), Ordering::Release);
+    ppoll
+}
+
+/// The program has closed a descriptor.
+pub fn closed(fd: c_int) {
+    if let Some(hooks) = hooks() {
+        (hooks.closed)(fd);
+    }
+}
+
+/// The program has duplicated a descriptor.
+pub fn copied(from: c_int, to: c_int) {
+    if let Some(hooks) = hooks()
+        && to >= 0
+        && to != from
+    {
+        (hooks.copied)(from, to);
+    }
+}
+
+/// Looks up the C library's functions.
+pub fn look_up() {
+    for real in [epoll::REALS, poll::REALS, select::REALS].into_iter().flatten() {
+        real.get();
+    }
+}

@@ -1,0 +1,159 @@
+//! `poll` and `ppoll`.
+
+use core::ffi::{c_int, c_long};
+
+use libc::{nfds_t, pollfd, sigset_t, timespec};
+
+use super::hooks::{Hooks, hooks};
+use super::program::is_readable;
+use super::{Limit, MOST, NO_POLLS, Waiting, absent, of_millis, of_time, to_millis, to_time};
+use crate::real::{real, reals};
+
+reals! {
+    POLL = c"poll";
+    PPOLL = c"ppoll";
+    POLL_CHK = c"__poll_chk";
+    PPOLL_CHK = c"__ppoll_chk";
+}
+
+/// The system call of `poll`.
+#[cfg(target_arch = "x86_64")]
+const POLL_CALL: c_long = libc::SYS_poll;
+#[cfg(not(target_arch = "x86_64"))]
+const POLL_CALL: c_long = libc::SYS_ppoll;
+
+/// The hooks and the kinds of events, if a descriptor is a channel's.
+fn watched(polls: *const pollfd, n: nfds_t) -> Option<(&'static Hooks, c_int)> {
+    let hooks = hooks()?;
+    let len = (n as usize).checked_mul(size_of::<pollfd>())?;
+    if n == 0 || n as usize > MOST || !is_readable(polls.cast(), len) {
+        return None;
+    }
+    // SAFETY: the program's entries, which can be read.
+    let kinds = unsafe { (hooks.kinds)(polls, n) };
+    (kinds != 0).then_some((hooks, kinds))
+}
+
+/// Waits and drives. `polls` has `n` entries, at most [`MOST`].
+fn wait(
+    call: c_long,
+    (hooks, kinds): (&'static Hooks, c_int),
+    polls: *mut pollfd,
+    n: nfds_t,
+    limit: Limit,
+    mask: *const sigset_t,
+    alone: impl Fn(Limit) -> c_int,
+) -> c_int {
+    let mut own = NO_POLLS;
+    for (at, own) in own.iter_mut().enumerate().take(n as usize) {
+        // SAFETY: the program's entries, which can be read.
+        *own = unsafe { polls.add(at).read() };
+    }
+    let ask = || match real!(POLL: fn(*mut pollfd, nfds_t, c_int) -> c_int) {
+        // SAFETY: the caller's arguments.
+        Some(real) => unsafe { real(polls, n, 0) },
+        None => absent(),
+    };
+    let set = -1;
+    Waiting { hooks, kinds, call, set, limit, mask, ask, alone }.run(&mut own, n as usize)
+}
+
+/// Replaces the C library's function of this name.
+///
+/// # Safety
+/// As for the C library's function. The same holds for all functions below.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adverb_preload_poll(
+    polls: *mut pollfd,
+    n: nfds_t,
+    millis: c_int,
+) -> c_int {
+    let Some(real) = real!(POLL: fn(*mut pollfd, nfds_t, c_int) -> c_int) else {
+        return absent();
+    };
+    // SAFETY: the caller's arguments.
+    let alone = |limit: Limit| unsafe { real(polls, n, to_millis(limit)) };
+    match watched(polls, n) {
+        None => alone(of_millis(millis)),
+        Some(of) => wait(POLL_CALL, of, polls, n, of_millis(millis), core::ptr::null(), alone),
+    }
+}
+
+/// Replaces the C library's function of this name.
+///
+/// # Safety
+/// As for the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adverb_preload_ppoll(
+    polls: *mut pollfd,
+    n: nfds_t,
+    time: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    let Some(real) =
+        real!(PPOLL: fn(*mut pollfd, nfds_t, *const timespec, *const sigset_t) -> c_int)
+    else {
+        return absent();
+    };
+    let alone = |limit: Limit| {
+        let left = limit.map(to_time);
+        let left = left.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
+        // SAFETY: the caller's arguments, and a time that lives through the call.
+        unsafe { real(polls, n, left, mask) }
+    };
+    if let Some(of) = watched(polls, n) {
+        // SAFETY: the caller's pointer.
+        if let Ok(limit) = unsafe { of_time(time) } {
+            return wait(libc::SYS_ppoll, of, polls, n, limit, mask, alone);
+        }
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { real(polls, n, time, mask) }
+}
+
+/// The variant of `poll` for `_FORTIFY_SOURCE`.
+///
+/// # Safety
+/// As for the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adverb_preload___poll_chk(
+    polls: *mut pollfd,
+    n: nfds_t,
+    millis: c_int,
+    room: usize,
+) -> c_int {
+    if room / size_of::<pollfd>() >= n as usize {
+        // SAFETY: the caller's arguments.
+        return unsafe { adverb_preload_poll(polls, n, millis) };
+    }
+    match real!(POLL_CHK: fn(*mut pollfd, nfds_t, c_int, usize) -> c_int) {
+        // SAFETY: the caller's arguments. The function ends the program.
+        Some(real) => unsafe { real(polls, n, millis, room) },
+        None => absent(),
+    }
+}
+
+/// The variant of `ppoll` for `_FORTIFY_SOURCE`.
+///
+/// # Safety
+/// As for the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adverb_preload___ppoll_chk(
+    polls: *mut pollfd,
+    n: nfds_t,
+    time: *const timespec,
+    mask: *const sigset_t,
+    room: usize,
+) -> c_int {
+    if room / size_of::<pollfd>() >= n as usize {
+        // SAFETY: the caller's arguments.
+        return unsafe { adverb_preload_ppoll(polls, n, time, mask) };
+    }
+    match real!(PPOLL_CHK: fn(
+        *mut pollfd, nfds_t, *const timespec, *const sigset_t, usize) -> c_int)
+    {
+        // SAFETY: the caller's arguments. The function ends the program.
+        Some(real) => unsafe { real(polls, n, time, mask, room) },
+        None => absent(),
+    }
+}

@@ -1,0 +1,163 @@
+//! The preload's waits: `epoll_wait`, `poll` and `select` on a channel's descriptor drive the device
+//! ([`adverb_device::waits`]).
+#![allow(unsafe_code, reason = "memory of programs in C")]
+
+use adverb_device::waits::{self, Driver, Kind, Wait, Woken};
+use adverb_os::{Uncancellable, Uncancelled};
+use core::ffi::{c_int, c_long, c_void};
+use libc::{pollfd, sigset_t};
+use std::sync::Once;
+
+#[cfg(test)]
+mod tests;
+
+/// A thread that drives, kept by the preload.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Given {
+    place: c_int,
+    state: c_int,
+}
+
+/// The functions that the preload calls. The preload defines the same structure; a test compares
+/// the two.
+#[repr(C)]
+pub struct Hooks {
+    version: u32,
+    kinds: unsafe extern "C" fn(*const pollfd, u64) -> c_int,
+    look: extern "C" fn(c_int) -> c_int,
+    begin: extern "C" fn(c_int, &mut Given) -> c_int,
+    sleep: unsafe extern "C-unwind" fn(
+        Given,
+        c_int,
+        *mut pollfd,
+        u64,
+        u64,
+        *const sigset_t,
+        c_long,
+        c_int,
+    ) -> c_int,
+    end: extern "C" fn(Given),
+    end_alone: extern "C" fn(),
+    closed: extern "C" fn(c_int),
+    copied: extern "C" fn(c_int, c_int),
+    controlled: extern "C" fn(c_int, c_int, c_int),
+}
+
+/// The version of [`Hooks`].
+pub const VERSION: u32 = 1;
+
+/// The time of [`sleep`] without a limit.
+const FOREVER: u64 = u64::MAX;
+
+static HOOKS: Hooks = Hooks {
+    version: VERSION,
+    kinds,
+    look,
+    begin,
+    sleep,
+    end,
+    end_alone,
+    closed,
+    copied,
+    controlled,
+};
+
+/// Has the preloaded library, if there is one, call the device in its waits. A process without an
+/// open device has no use for this.
+pub fn register() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: a string; the call only looks up a name.
+        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"adverb_wait_hooks".as_ptr()) };
+        if found.is_null() {
+            return;
+        }
+        type Register = unsafe extern "C" fn(*const Hooks) -> *mut c_void;
+        // SAFETY: only the preloaded library defines this name, with this signature. The structure
+        // and its functions stay, because the library is never unloaded. The preload returns the C
+        // library's `ppoll`.
+        unsafe {
+            let register = core::mem::transmute::<*mut c_void, Register>(found);
+            let ppoll = register(&raw const HOOKS);
+            if ppoll.is_null() {
+                log::warn!("the preloaded library is of another version: waits drive no device");
+            } else {
+                adverb_os::use_ppoll(ppoll);
+            }
+        }
+    });
+}
+
+fn kind(kinds: c_int) -> Kind {
+    Kind::from_bits_truncate(kinds as u8)
+}
+
+unsafe extern "C" fn kinds(polls: *const pollfd, n: u64) -> c_int {
+    // SAFETY: the preload's promise: `n` entries.
+    let polls = unsafe { core::slice::from_raw_parts(polls, n as usize) };
+    c_int::from(waits::kinds(polls.iter().map(|poll| poll.fd)).bits())
+}
+
+extern "C" fn look(kinds: c_int) -> c_int {
+    let _uncancelled = Uncancelled::throughout();
+    c_int::from(waits::look(kind(kinds)))
+}
+
+extern "C" fn begin(kinds: c_int, given: &mut Given) -> c_int {
+    let state = Uncancellable::begin();
+    let how = match waits::begin(kind(kinds)) {
+        Wait::Drives(driver) => {
+            *given = Given { place: driver.number(), state };
+            return 1;
+        }
+        Wait::Idle => 0,
+        Wait::Alone => 2,
+    };
+    Uncancellable::of(state).end();
+    how
+}
+
+/// "C-unwind", because a thread can be cancelled while it sleeps.
+unsafe extern "C-unwind" fn sleep(
+    given: Given,
+    kinds: c_int,
+    polls: *mut pollfd,
+    n: u64,
+    until: u64,
+    mask: *const sigset_t,
+    call: c_long,
+    set: c_int,
+) -> c_int {
+    // SAFETY: the preload's promise: `n` entries of its own.
+    let polls = unsafe { core::slice::from_raw_parts_mut(polls, n as usize) };
+    let until = (until != FOREVER).then_some(until);
+    let driver = Driver::numbered(given.place);
+    let sleep = || waits::sleep(&driver, kind(kinds), polls, until, mask, call, set);
+    match Uncancellable::of(given.state).waits(sleep) {
+        Woken::Ask => 1,
+        Woken::Over => 0,
+        Woken::Failed(errno) => -(errno as c_int),
+    }
+}
+
+extern "C" fn end(given: Given) {
+    waits::end(&Driver::numbered(given.place));
+    Uncancellable::of(given.state).end();
+}
+
+extern "C" fn end_alone() {
+    waits::end_alone();
+}
+
+extern "C" fn closed(fd: c_int) {
+    waits::closed(fd);
+}
+
+extern "C" fn copied(from: c_int, to: c_int) {
+    waits::copied(from, to);
+}
+
+extern "C" fn controlled(set: c_int, how: c_int, fd: c_int) {
+    waits::controlled(set, how, fd);
+}

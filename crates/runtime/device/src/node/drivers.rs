@@ -1,0 +1,130 @@
+//! Threads of the program that wait for events, and drive the device while they wait.
+//!
+//! A thread enters when its call begins to wait, and leaves when the call returns. In between it
+//! sleeps on the sockets, or receives. So the background thread stays off the sockets
+//! ([`Drivers::relieve`]), and a packet wakes one thread. The last thread that leaves wakes the
+//! background thread, which looks after the sockets if the program does not come back soon.
+use super::spin::Spin;
+use crate::own_id::own_id;
+use adverb_engine::Time;
+use adverb_threads::Task;
+use adverb_threads::call::Line;
+use nix::libc::SYS_ppoll;
+use std::io::ErrorKind;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
+use std::time::Duration;
+
+/// Most threads that are known to drive at once. Further threads drive as well, and the background
+/// thread does not know.
+const MOST: usize = 16;
+
+/// The waiting threads of the program.
+#[derive(Debug, Default)]
+pub(crate) struct Drivers {
+    /// The numbers of the threads. 0: a free place.
+    threads: [AtomicI32; MOST],
+    /// How many threads have left so far.
+    left: AtomicU64,
+    /// Threads that wait without driving, because another thread drove.
+    others: AtomicU32,
+    /// The background thread sleeps, and not on the sockets.
+    relieved: AtomicBool,
+    /// Time of the last [`Drivers::look`].
+    looked: AtomicU64,
+    /// How long a thread that waits in `poll` or `epoll_wait` spins before it sleeps.
+    pub(crate) spin: Spin,
+}
+
+impl Drivers {
+    /// The calling thread begins to drive. Returns the thread's place.
+    pub(crate) fn enter(&self) -> Option<usize> {
+        let id = own_id();
+        // The thread may have left its last wait by `longjmp`.
+        let own = self.threads.iter().position(|thread| thread.load(Ordering::Relaxed) == id);
+        if own.is_some() {
+            return own;
+        }
+        let claim = |thread: &AtomicI32| {
+            thread.compare_exchange(0, id, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        };
+        self.threads.iter().position(claim)
+    }
+
+    /// As [`Drivers::enter`], unless another thread drives already. Then the calling thread waits
+    /// without driving, until [`Drivers::other_leaves`].
+    pub(crate) fn enter_alone(&self) -> Option<usize> {
+        let own = self.threads.iter().any(|thread| thread.load(Ordering::Relaxed) == own_id());
+        let place = if own || !self.any() { self.enter() } else { None };
+        if place.is_none() {
+            self.others.fetch_add(1, Ordering::SeqCst);
+        }
+        place
+    }
+
+    /// A thread that did not drive waits no more.
+    pub(crate) fn other_leaves(&self) {
+        self.others.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Do threads of the program wait, and none of them drives? Then the background thread drives.
+    pub(crate) fn are_missing(&self) -> bool {
+        self.others.load(Ordering::SeqCst) > 0 && !self.any()
+    }
+
+    /// The thread at this place does not drive any more. `true`: the background thread has to be
+    /// woken, `away` if it is away from the sockets. For the thread itself.
+    pub(crate) fn leave(&self, place: usize, away: bool) -> bool {
+        let (thread, id) = (&self.threads[place], own_id());
+        let _ = thread.compare_exchange(id, 0, Ordering::SeqCst, Ordering::Relaxed);
+        self.left.fetch_add(1, Ordering::SeqCst);
+        let relieved = self.relieved.load(Ordering::SeqCst);
+        relieved && !self.any() || away && self.are_missing()
+    }
+
+    /// Does a thread drive?
+    pub(crate) fn any(&self) -> bool {
+        self.threads.iter().any(|thread| thread.load(Ordering::SeqCst) != 0)
+    }
+
+    /// How many threads have left so far.
+    pub(super) fn left(&self) -> u64 {
+        self.left.load(Ordering::Relaxed)
+    }
+
+    /// The background thread is about to sleep. `true`: it need not watch the sockets, and is woken
+    /// when no thread drives any more.
+    pub(super) fn relieve(&self) -> bool {
+        // A thread that leaves clears its place, and then reads this word.
+        self.relieved.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let any = self.any();
+        self.relieved.store(any, Ordering::SeqCst);
+        any
+    }
+
+    /// The background thread is awake.
+    pub(super) fn recall(&self) {
+        self.relieved.store(false, Ordering::SeqCst);
+    }
+
+    /// Forgets threads that do not sleep in a `ppoll`: a thread may leave its wait by `longjmp`.
+    /// For the background thread. Does nothing if the last look is less than `interval` ago.
+    pub(super) fn look(&self, now: Time, interval: Duration) {
+        if now < Time(self.looked.load(Ordering::Relaxed)) + interval {
+            return;
+        }
+        self.looked.store(now.0, Ordering::Relaxed);
+        for thread in &self.threads {
+            let id = thread.load(Ordering::Relaxed);
+            let sleeps = || match Task::own(id).line() {
+                Ok(Line::Blocked(call)) => call.number == SYS_ppoll,
+                Ok(_) => false,
+                // The thread has ended, or the kernel does not show its call.
+                Err(e) => e.kind() == ErrorKind::PermissionDenied,
+            };
+            if id != 0 && !sleeps() {
+                let _ = thread.compare_exchange(id, 0, Ordering::SeqCst, Ordering::Relaxed);
+            }
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Waits of the program in `poll`, `select` and `epoll_wait` that drive the device.
+//!
+//! A thread that waits for a channel's descriptor receives packets by itself, so that an event
+//! costs one wake-up. The face asks the kernel for the program's descriptors with a time-out of
+//! zero. If none is ready, the thread sleeps here, on these descriptors and on the device's, until
+//! it is worth asking again. So each result is the kernel's own.
+//!
+//! 1. [`kinds`] says whether a descriptor gives events of the device.
+//! 2. [`begin`] makes the calling thread the driver. Another thread that drives already does the
+//!    work, and this thread waits on its own descriptors alone.
+//! 3. [`sleep`], as often as necessary.
+//! 4. [`end`].
+pub use crate::descriptor::kinds::{Kind, closed, controlled, copied};
+use crate::descriptor::{given, kinds};
+use crate::node::{Asleep, Node};
+use crate::own_id::own_id;
+use nix::errno::Errno;
+use nix::libc::{POLLIN, pollfd, sigset_t};
+use nix::time::{ClockId, clock_gettime};
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::{Duration, Instant};
+
+/// The kinds of events that these descriptors give.
+pub fn kinds(fds: impl IntoIterator<Item = RawFd>) -> Kind {
+    fds.into_iter().fold(Kind::empty(), |all, fd| all | kinds::of(fd))
+}
+
+/// Drives the device once, as a poll of an empty queue does. `true`: an event may have come.
+#[must_use]
+pub fn look(kind: Kind) -> bool {
+    let before = given();
+    if let Some(node) = Node::at_hand() {
+        if kind.contains(Kind::COMPLETIONS) {
+            node.progress_polling();
+        }
+        if kind.contains(Kind::MANAGER) {
+            node.look_for_mads();
+        }
+    }
+    given() != before
+}
+
+/// A wait that drives.
+#[derive(Debug)]
+pub struct Driver {
+    /// The place among the node's drivers. `None`: the thread handles MADs alone, and the
+    /// background thread drives the rest.
+    place: Option<usize>,
+}
+
+impl Driver {
+    /// As a number for a caller in C.
+    #[must_use]
+    pub fn number(&self) -> i32 {
+        self.place.map_or(-1, |place| place as i32)
+    }
+
+    /// The driver with this [`Driver::number`].
+    #[must_use]
+    pub fn numbered(number: i32) -> Self {
+        Driver { place: usize::try_from(number).ok() }
+    }
+}
+
+/// How the calling thread waits.
+#[derive(Debug)]
+pub enum Wait {
+    /// It drives.
+    Drives(Driver),
+    /// Another thread drives. The caller calls [`end_alone`] after its wait.
+    Alone,
+    /// There is nothing to drive.
+    Idle,
+}
+
+/// The calling thread is about to wait for events of this kind.
+#[must_use]
+pub fn begin(kind: Kind) -> Wait {
+    let Some(node) = Node::at_hand() else { return Wait::Idle };
+    if !kind.contains(Kind::COMPLETIONS) {
+        let driver = |_| Wait::Drives(Driver { place: None });
+        return node.mads_fd().map_or(Wait::Idle, driver);
+    }
+    node.policy.waits();
+    let place = node.policy.drivers.enter_alone();
+    place.map_or(Wait::Alone, |place| Wait::Drives(Driver { place: Some(place) }))
+}
+
+/// The wait of the calling thread, which did not drive, is over.
+pub fn end_alone() {
+    if let Some(node) = Node::at_hand() {
+        node.policy.drivers.other_leaves();
+    }
+}
+
+/// The wait of the calling thread is over.
+pub fn end(driver: &Driver) {
+    adverb_threads::note_end(own_id());
+    if let (Some(node), Some(place)) = (Node::at_hand(), driver.place) {
+        node.drives_no_more(place);
+    }
+}
+
+/// Why [`sleep`] has returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Woken {
+    /// A descriptor of the program may be ready.
+    Ask,
+    /// The time is over.
+    Over,
+    /// EINTR after a handler ran; ENOMEM.
+    Failed(Errno),
+}
+
+/// Sleeps until one of the program's descriptors may be ready. The last entry of `polls` is for
+/// this function. `until`: nanoseconds of the monotonic clock. `mask`: signals that are blocked
+/// during the sleep. `call`: the system call of the
+/// program; `set`: its `epoll` set, or -1. A cancellation point.
+pub fn sleep(
+    driver: &Driver,
+    kind: Kind,
+    polls: &mut [pollfd],
+    until: Option<u64>,
+    mask: *const sigset_t,
+    call: i64,
+    set: RawFd,
+) -> Woken {
+    let Some(node) = Node::at_hand() else { return Woken::Failed(Errno::EINTR) };
+    let spin = match driver.place {
+        Some(_) => &node.policy.drivers.spin,
+        None => &node.mads.spin,
+    };
+    let (before, started) = (given(), Instant::now());
+    let mut slept = false;
+    loop {
+        let spin_until = Instant::now() + spin.length();
+        loop {
+            drive(node, driver, kind, slept);
+            if given() != before {
+                spin.learn(started.elapsed(), slept);
+                return Woken::Ask;
+            }
+            if Instant::now() >= spin_until {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        let left = match until {
+            None => None,
+            Some(until) => match until.saturating_sub(monotonic()) {
+                0 => return Woken::Over,
+                left => Some(Duration::from_nanos(left)),
+            },
+        };
+        let fd = match driver.place {
+            Some(_) => Some(node.packets_fd()),
+            None => node.mads_fd(),
+        };
+        let Some((last, own)) = polls.split_last_mut() else { return Woken::Over };
+        *last = pollfd { fd: fd.map_or(-1, |fd| fd.as_raw_fd()), events: POLLIN, revents: 0 };
+        own.iter_mut().for_each(|poll| poll.revents = 0);
+        adverb_threads::note_wait(own_id(), call, set);
+        let mut asleep = driver.place.map(|_| Asleep::begin(node));
+        slept = true;
+        if asleep.as_ref().is_some_and(|asleep| asleep.needless) {
+            continue;
+        }
+        let result = adverb_os::sleep(polls, left, mask, || {
+            asleep = None;
+            end(driver);
+        });
+        drop(asleep.take());
+        let (last, own) = polls.split_last().expect("as above");
+        match result {
+            Ok(0) => return Woken::Over,
+            Ok(_) if own.iter().any(|poll| poll.revents != 0) => {
+                if last.revents != 0 {
+                    drive(node, driver, kind, true);
+                }
+                let seen = if given() == before { Duration::MAX } else { started.elapsed() };
+                spin.learn(seen, true);
+                return Woken::Ask;
+            }
+            Ok(_) => {}
+            Err(e) => {
+                // This thread may have consumed the ring of a doorbell.
+                drive(node, driver, kind, true);
+                return Woken::Failed(e.raw_os_error().map_or(Errno::EIO, Errno::from_raw));
+            }
+        }
+    }
+}
+
+fn drive(node: &Node, driver: &Driver, kind: Kind, slept: bool) {
+    if driver.place.is_some() {
+        if slept {
+            node.progress_after_sleep();
+        } else {
+            node.progress_waiting();
+        }
+    }
+    if kind.contains(Kind::MANAGER) {
+        node.look_for_mads();
+    }
+}
+
+fn monotonic() -> u64 {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| Duration::from(now).as_nanos() as u64)
+}
