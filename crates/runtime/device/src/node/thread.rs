@@ -7,7 +7,7 @@
 //! sleeps on their descriptors by itself, the thread never stays away.
 use super::core::Node;
 use crate::error::Error;
-use crate::node::batch::Ask;
+use crate::node::batch::{Ask, DelayedAcks};
 use crate::node::carriers::{Relay, Rings, Udp};
 use crate::node::costs::Costs;
 use crate::node::policy::{LONGEST_AWAY, Pace, Thread, Turn};
@@ -152,7 +152,7 @@ pub(super) fn turn(node: &Node, pace: &mut Pace, news: bool) {
         node.run_timers();
         return;
     };
-    let received = node.receive_as(Ask { from: RxFrom::Every, hold: false, rings });
+    let received = node.receive_as(Ask { from: RxFrom::Every, hold: DelayedAcks::Answered, rings });
     node.mads.run(node);
     look_for_ends(node);
     if received && pace.spins() {
@@ -196,7 +196,8 @@ fn spin(node: &Node) -> Option<bool> {
         || {
             let policy = &node.policy;
             let others = policy.looks() != looks || policy.program().has_sockets(node.now());
-            (!others).then(|| node.receive(RxFrom::All, false) | node.mads.run(node))
+            let ask = Ask { from: RxFrom::All, hold: DelayedAcks::Answered, rings: true };
+            (!others).then(|| node.receive_as(ask) | node.mads.run(node))
         },
     )
 }

@@ -13,6 +13,10 @@ pub(crate) struct Traffic {
     pub(crate) received: u64,
     /// Bytes of these requests.
     pub(crate) received_bytes: u64,
+    /// Posted requests at the last message of the peer over the wire.
+    posts: u64,
+    /// The last message was one-sided, and the program had posted since the message before.
+    answered: bool,
 }
 
 impl Traffic {
@@ -21,6 +25,17 @@ impl Traffic {
     pub(crate) fn posted(&mut self, len: u64, is_read: bool) {
         let bytes = if is_read { &mut self.read_bytes } else { &mut self.sent_bytes };
         *bytes = bytes.wrapping_add(len);
+    }
+
+    /// A message of the peer has ended. The program has posted `posts` requests so far.
+    pub(super) fn ended(&mut self, one_sided: bool, posts: u64) {
+        self.answered = one_sided && self.posts != posts;
+        self.posts = posts;
+    }
+
+    /// Does the program answer the peer's one-sided requests by requests of its own?
+    pub(super) fn is_answered(&self) -> bool {
+        self.answered
     }
 
     /// A packet with a request of the peer was executed.
