@@ -45,3 +45,22 @@ impl Traffic {
         self.received_bytes = self.received_bytes.wrapping_add(packet.payload.len() as u64);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_program_that_posts_between_one_sided_requests_answers_them() {
+        let mut traffic = Traffic::default();
+        let mut ended = |one_sided, posts| {
+            traffic.ended(one_sided, posts);
+            traffic.is_answered()
+        };
+        assert!(!ended(true, 0), "nothing was posted");
+        assert!(ended(true, 1) && ended(true, 3));
+        assert!(!ended(true, 3), "two requests in a row");
+        assert!(!ended(false, 4), "a message that completes a receive");
+        assert!(ended(true, 5));
+    }
+}
