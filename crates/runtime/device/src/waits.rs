@@ -130,14 +130,14 @@ pub fn sleep(
         Some(_) => &node.policy.drivers.spin,
         None => &node.mads.spin,
     };
-    let (before, started) = (given(), Instant::now());
+    let (before, started, costs) = (given(), Instant::now(), node.policy.costs());
     let mut slept = false;
     loop {
-        let spin_until = Instant::now() + spin.length();
+        let spin_until = Instant::now() + spin.length(costs);
         loop {
             drive(node, driver, kind, slept);
             if given() != before {
-                spin.learn(started.elapsed(), slept);
+                spin.learn(started.elapsed(), slept, costs);
                 return Woken::Ask;
             }
             if Instant::now() >= spin_until {
@@ -178,7 +178,7 @@ pub fn sleep(
                     drive(node, driver, kind, true);
                 }
                 let seen = if given() == before { Duration::MAX } else { started.elapsed() };
-                spin.learn(seen, true);
+                spin.learn(seen, true, costs);
                 return Woken::Ask;
             }
             Ok(_) => {}

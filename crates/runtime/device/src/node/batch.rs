@@ -32,10 +32,27 @@ pub(super) struct Ask {
     /// [`RxFrom::All`] in a spin, which looks at the socket that was busy last. [`RxFrom::Every`]
     /// after a wake-up.
     pub(super) from: RxFrom,
-    /// Plain ACKs are deferred until the program's next poll.
-    pub(super) hold: bool,
+    /// The plain ACKs that are deferred.
+    pub(super) hold: DelayedAcks,
     /// Records from peers on this host are received, too.
     pub(super) rings: bool,
+}
+
+/// The plain ACKs that a receive defers, so that each leaves behind a packet of its queue pair.
+///
+/// Two programs may write to each other's memory in turns. Each polls for the completion of its own
+/// WRITE, and then waits for the peer's WRITE without a call. If the ACK came before the peer's
+/// WRITE, the program would stop polling too early, and would need its background thread. Behind
+/// the WRITE, the ACK ends the polls just when the WRITE has been placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DelayedAcks {
+    /// None: the receiving thread does not come back soon.
+    None,
+    /// ACKs of one-sided requests that the program answers (`Traffic::is_answered`), for
+    /// [`LONGEST_AWAY`](super::policy::LONGEST_AWAY).
+    Answered,
+    /// These, and all others until the receiving thread comes back.
+    All,
 }
 
 /// The state of the receiving thread. One thread receives at a time.
@@ -70,10 +87,11 @@ pub(super) struct Batch {
     pub(super) ahead: Option<Ahead>,
     /// Arrival time of the current packets, for a capture. `None`: not read yet.
     pub(super) arrived_at: Option<u64>,
-    /// Queue pairs with a deferred plain ACK, which leaves with the program's next packet.
-    delayed: Vec<Arc<AnyQp>>,
-    /// May ACKs be delayed now?
-    delay: bool,
+    /// Queue pairs with a deferred plain ACK, which leaves with the program's next packet, or in a
+    /// receive at this time.
+    delayed: Vec<(Arc<AnyQp>, Time)>,
+    /// Which ACKs may be delayed now?
+    hold: DelayedAcks,
 }
 
 impl Batch {
@@ -93,26 +111,39 @@ impl Batch {
         }
     }
 
-    /// May plain ACKs be deferred from here on?
-    pub(super) fn hold(&mut self, hold: bool) {
-        self.delay = hold;
+    /// Which plain ACKs may be deferred from here on?
+    pub(super) fn hold(&mut self, hold: DelayedAcks) {
+        self.hold = hold;
     }
 
-    /// May plain ACKs be deferred now?
-    pub(super) fn holds(&self) -> bool {
-        self.delay
+    /// Which plain ACKs may be deferred now?
+    pub(super) fn holds(&self) -> DelayedAcks {
+        self.hold
     }
 
-    /// The queue pair's plain ACK is deferred.
-    pub(super) fn delay(&mut self, qp: Arc<AnyQp>) {
-        self.delayed.push(qp);
+    /// The queue pair's plain ACK is deferred until `until`.
+    pub(super) fn delay(&mut self, qp: Arc<AnyQp>, until: Time) {
+        match self.delayed.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &qp)) {
+            Some((_, at)) => *at = until,
+            None => self.delayed.push((qp, until)),
+        }
     }
 
-    /// Queue pairs with a deferred ACK answer with the batch. `true` if there are any.
-    pub(super) fn take_delayed(&mut self) -> bool {
-        let any = !self.delayed.is_empty();
-        self.touched.append(&mut self.delayed);
-        any
+    /// Queue pairs with a deferred ACK answer with the batch when the time has come. `true` if
+    /// there are any.
+    pub(super) fn take_delayed(&mut self, now: impl FnOnce() -> Time) -> bool {
+        !self.delayed.is_empty() && {
+            let now = now();
+            let due = self.delayed.extract_if(.., |(_, until)| *until <= now);
+            let before = self.touched.len();
+            self.touched.extend(due.map(|(qp, _)| qp));
+            self.touched.len() > before
+        }
+    }
+
+    /// Does a queue pair's ACK wait?
+    pub(super) fn is_delaying(&self) -> bool {
+        !self.delayed.is_empty()
     }
 
     /// The next queue pair that has to answer.
@@ -122,7 +153,10 @@ impl Batch {
 
     /// All queue pairs with an answer still to send.
     pub(super) fn take_owing(&mut self) -> impl Iterator<Item = Arc<AnyQp>> + use<> {
-        std::mem::take(&mut self.delayed).into_iter().chain(std::mem::take(&mut self.touched))
+        std::mem::take(&mut self.delayed)
+            .into_iter()
+            .map(|(qp, _)| qp)
+            .chain(std::mem::take(&mut self.touched))
     }
 }
 
@@ -139,7 +173,7 @@ impl Receiver {
                 ahead: None,
                 arrived_at: None,
                 delayed: Vec::new(),
-                delay: false,
+                hold: DelayedAcks::None,
             },
             rings: host::Rings::default(),
             sockets: Sockets { quiet: 0, looked: Time::ZERO },

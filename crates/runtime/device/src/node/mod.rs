@@ -10,6 +10,7 @@ mod batch;
 pub(crate) mod carriers;
 mod clock;
 mod core;
+mod costs;
 mod counters;
 mod drivers;
 mod due;

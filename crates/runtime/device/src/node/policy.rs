@@ -19,8 +19,10 @@
 //!             or polls between many wake-ups of the thread and arms nothing
 //! ```
 use self::yields::Yields;
+use super::costs::Costs;
 use super::drivers::Drivers;
 use adverb_engine::Time;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
@@ -34,10 +36,10 @@ mod tests;
 /// descriptors by itself.
 const ARMS: u8 = 8;
 /// After an event, the program has the sockets to itself for this time, until it polls. The program
-/// may have lost the processor.
+/// may have lost the processor. A promise of `docs/design/notification.md`.
 const GIVEN: Duration = Duration::from_millis(10);
-/// The same time, counted from the first poll.
-const WORKS: Duration = Duration::from_micros(200);
+/// The same time, counted from the first poll, in wake-ups.
+const WORKS: u32 = 8;
 
 /// A program with this many polls during one stay of the thread away from the sockets spins.
 const SPINS: u64 = 32;
@@ -51,9 +53,9 @@ const MOST_AWAKE: u32 = 64;
 const NEEDED: u32 = 4;
 /// The same, if the thread comes too late again and again.
 const MOST_NEEDED: u32 = 64;
-/// First stay away from the sockets.
-const FIRST_AWAY: Duration = Duration::from_micros(50);
-/// Longest stay away. A program that stops polling waits at most this long for the thread.
+/// First stay away from the sockets, in wake-ups.
+const FIRST_AWAY: u32 = 2;
+/// Longest stay away: a promise. A program that stops polling waits at most so long for the thread.
 pub(super) const LONGEST_AWAY: Duration = Duration::from_millis(1);
 /// Largest number of wake-ups without a spin after a spin in vain.
 const MOST_SKIPPED: u32 = 256;
@@ -111,9 +113,11 @@ impl Program {
     }
 
     /// The program polls a queue.
-    fn looks(self, now: Time) -> Program {
+    fn looks(self, now: Time, costs: Costs) -> Program {
         match self {
-            Program::Given { arms, .. } => Program::Works { arms, until: now + WORKS },
+            Program::Given { arms, .. } => {
+                Program::Works { arms, until: now + costs.wake_up * WORKS }
+            }
             _ => self,
         }
     }
@@ -195,6 +199,8 @@ pub(crate) struct Policy {
     looks: AtomicU64,
     /// Decides whether a poll in vain yields the processor.
     pub(crate) yields: Yields,
+    /// Set once, when the background thread has started.
+    costs: OnceLock<Costs>,
     /// Arms so far, and waits of tasks. The background thread watches the number change.
     armed: AtomicU64,
     /// Consecutive arms of an already armed queue, up to [`ARMS`], and the number of sleeps of the
@@ -221,6 +227,7 @@ impl Policy {
             drivers: Drivers::default(),
             looks: AtomicU64::new(0),
             yields: Yields::new(tick),
+            costs: OnceLock::new(),
             armed: AtomicU64::new(0),
             idle_arms: AtomicU8::new(0),
             sleeps: AtomicU64::new(0),
@@ -229,6 +236,15 @@ impl Policy {
             program: AtomicU64::new(Program::NEW.word()),
             thread: AtomicU64::new(Thread::Awake.word()),
         }
+    }
+
+    /// The machine's costs were measured.
+    pub(super) fn set_costs(&self, costs: Costs) {
+        let _ = self.costs.set(costs);
+    }
+
+    pub(crate) fn costs(&self) -> Costs {
+        self.costs.get().copied().unwrap_or_default()
     }
 
     /// The program's state. If threads of the program wait, and none of them drives, this is known.
@@ -275,7 +291,7 @@ impl Policy {
     #[inline]
     pub(crate) fn looks_at_queue(&self, now: impl Fn() -> Time) {
         if self.program.load(Ordering::Relaxed) & 3 == GIVEN_STATE {
-            self.change(|program| program.looks(now()));
+            self.change(|program| program.looks(now(), self.costs()));
         }
     }
 
@@ -409,6 +425,7 @@ pub(super) enum Turn {
 /// The memory of the thread from one wake-up to the next.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
+    costs: Costs,
     /// Length of the stay away from the sockets. Zero: the thread sleeps on the sockets.
     away: Duration,
     /// The last value of [`Policy::shown`].
@@ -430,6 +447,14 @@ pub(super) struct Pace {
 }
 
 impl Pace {
+    pub(super) fn new(costs: Costs) -> Self {
+        Pace { costs, ..Pace::default() }
+    }
+
+    fn first_away(&self) -> Duration {
+        self.costs.wake_up * FIRST_AWAY
+    }
+
     /// How long the thread stays away from the sockets.
     pub(super) fn away(&self) -> Duration {
         self.away
@@ -477,11 +502,11 @@ impl Pace {
                 self.more /= 2;
             }
             self.seen = shown;
-            self.away = (self.away * 2).clamp(FIRST_AWAY, LONGEST_AWAY);
+            self.away = (self.away * 2).clamp(self.first_away(), LONGEST_AWAY);
             return Turn::Aside;
         }
         if program.has_sockets(now) {
-            self.away = self.away.max(FIRST_AWAY);
+            self.away = self.away.max(self.first_away());
             return Turn::Timers;
         }
         Turn::Receive { rings: self.away.is_zero() || polled == 0 }
@@ -498,18 +523,18 @@ impl Pace {
         }
         self.away = if worked && now.looks.wrapping_sub(woke.looks) >= SPINS {
             // The program polled in vain all the while: the thread took the work from the program.
-            self.away.max(FIRST_AWAY)
+            self.away.max(self.first_away())
         } else if worked {
             // The thread found work of its own. A polling program has merely lost a race here, so
             // the thread comes back to the sockets gradually.
             self.away / 4
         } else if self.away.is_zero() || woke.looks != self.seen.looks {
-            (self.away * 2).clamp(FIRST_AWAY, LONGEST_AWAY)
+            (self.away * 2).clamp(self.first_away(), LONGEST_AWAY)
         } else {
             // No thread of the program polls, so the thread watches the sockets.
             Duration::ZERO
         };
-        if self.away < FIRST_AWAY || program == Program::Sleeps {
+        if self.away < self.first_away() || program == Program::Sleeps {
             self.away = Duration::ZERO;
         }
         self.seen = now;

@@ -14,7 +14,7 @@ pub(super) struct PosterWatch {
 
 impl PosterWatch {
     pub(super) fn new(node: &Node) -> Self {
-        PosterWatch { naps: Naps::new(node.clocks.tick()), poster: 0 }
+        PosterWatch { naps: Naps::new(node.clocks.tick(), node.policy.costs()), poster: 0 }
     }
 
     /// Begins to watch the thread named by the program.

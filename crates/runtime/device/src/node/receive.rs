@@ -1,16 +1,18 @@
 //! The receive loop over the carriers, and the path from an arrived packet to its queue pair.
-use super::batch::{Ask, Batch, packet_of};
+use super::batch::{Ask, Batch, DelayedAcks, packet_of};
 use super::carriers::{Carrier, Ethernet, Handshake, Near, Placing, Relay, Rings, Udp};
 use super::clock::StepClock;
 use super::core::Node;
 use super::inject;
+use super::policy::LONGEST_AWAY;
 use super::policy::yields::Yielded;
 use super::queue_pair::{AnyQp, QpInner};
 use super::receives::Receives;
+use super::timers::NEVER;
 use super::tx::Tx;
 use adverb_engine::keys::PagedMemory;
 use adverb_engine::qp::Env;
-use adverb_engine::{Clock, Effects, Packet};
+use adverb_engine::{Clock, CqRef, Effects, Packet, Time};
 use adverb_link::{Proof, RxFrom, RxPacket};
 use adverb_local::{MAD_QPN, MULTICAST_QPN};
 use adverb_wire::{Headers, Operation};
@@ -41,9 +43,9 @@ impl Node {
     }
 
     /// As [`Node::progress`], for a polling program, which comes back soon. Plain ACKs are deferred
-    /// until the program posts or polls again. So an ACK leaves in one run with the program's
-    /// answer, behind the answer. If the program does not come back, the background thread sends
-    /// the ACK within a millisecond.
+    /// until the program posts or polls again ([`DelayedAcks`]). So an ACK leaves in one run with
+    /// the program's answer, behind the answer. If the program does not come back, the background
+    /// thread sends the ACK within two milliseconds.
     ///
     /// After a poll in vain, the call may yield the processor (`Yields`), and look again.
     pub(crate) fn progress_polling(&self) -> bool {
@@ -74,7 +76,7 @@ impl Node {
     /// to other threads.
     pub(super) fn drive_sockets(&self, from: RxFrom) -> bool {
         self.policy.drives();
-        self.receive_as(Ask { from, hold: false, rings: false })
+        self.receive_as(Ask { from, hold: DelayedAcks::None, rings: false })
     }
 
     fn drive(&self, from: RxFrom, hold: bool) -> bool {
@@ -94,6 +96,7 @@ impl Node {
 
     /// Receives arrived packets and answers them: see [`Ask`].
     pub(crate) fn receive(&self, from: RxFrom, hold: bool) -> bool {
+        let hold = if hold { DelayedAcks::All } else { DelayedAcks::None };
         self.receive_as(Ask { from, hold, rings: true })
     }
 
@@ -102,9 +105,9 @@ impl Node {
     pub(super) fn receive_as(&self, mut ask: Ask) -> bool {
         let Some(mut rx) = self.receiver.try_lock() else { return false };
         let rx = &mut *rx;
-        rx.batch.hold(false);
-        if rx.batch.take_delayed() {
-            self.any_delayed.store(false, Ordering::Relaxed);
+        rx.batch.hold(DelayedAcks::None);
+        if rx.batch.take_delayed(|| self.now()) {
+            self.any_delayed.store(rx.batch.is_delaying(), Ordering::Relaxed);
             self.answer(&mut rx.batch);
         }
         rx.batch.hold(ask.hold);
@@ -133,9 +136,9 @@ impl Node {
         self.pump_pending();
         if let Some(mut rx) = self.receiver.try_lock_for(patience) {
             let batch = &mut rx.batch;
-            batch.hold(false);
+            batch.hold(DelayedAcks::None);
             self.any_delayed.store(false, Ordering::Relaxed);
-            batch.take_delayed();
+            batch.take_delayed(|| Time(NEVER));
             self.answer(batch);
         }
     }
@@ -145,7 +148,13 @@ impl Node {
         while let Some(qp) = batch.next_touched() {
             qp.touched.store(false, Ordering::Relaxed);
             let mut inner = qp.inner.lock();
-            inner.engine.delay_ack(batch.holds());
+            let answered = inner.traffic.is_answered();
+            let hold = match batch.holds() {
+                DelayedAcks::None => false,
+                DelayedAcks::Answered => answered,
+                DelayedAcks::All => true,
+            };
+            inner.engine.delay_ack(hold);
             // A queue pair with nothing but a deferred ACK is done.
             if !inner.engine.delays_ack() || inner.engine.wants_output() {
                 self.pump(&qp, &mut inner, &mut batch.tx);
@@ -154,7 +163,8 @@ impl Node {
             inner.engine.delay_ack(false);
             drop(inner);
             if delayed {
-                batch.delay(qp);
+                let until = if answered { self.now() + LONGEST_AWAY } else { Time::ZERO };
+                batch.delay(qp, until);
                 self.any_delayed.store(true, Ordering::Relaxed);
             }
         }
@@ -264,11 +274,16 @@ impl Node {
         let keys = self.keys.read();
         let mut source = Receives(&qp.own);
         let memory = PagedMemory { keys: &keys, memory: Placing(near) };
+        let wire = near.is_none();
         let mut env = Env { clock, keys: &keys, memory: &memory, srq: &mut source, effects };
         let executed = inner.engine.counters().executed;
         inner.engine.handle_packet(&mut env, packet);
         if inner.engine.counters().executed != executed {
             inner.traffic.executed(packet);
+            if wire && packet.headers.bth.opcode.ends_message() {
+                let receives = effects.completions.iter().any(|(to, _)| *to != CqRef::Send);
+                inner.traffic.ended(!receives, inner.commits.1);
+            }
         }
     }
 

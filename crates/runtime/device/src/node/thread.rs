@@ -7,8 +7,9 @@
 //! sleeps on their descriptors by itself, the thread never stays away.
 use super::core::Node;
 use crate::error::Error;
-use crate::node::batch::Ask;
+use crate::node::batch::{Ask, DelayedAcks};
 use crate::node::carriers::{Relay, Rings, Udp};
+use crate::node::costs::Costs;
 use crate::node::policy::{LONGEST_AWAY, Pace, Thread, Turn};
 use crate::node::poster::PosterWatch;
 use crate::node::sleep::Asleep;
@@ -19,21 +20,24 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::signal::{SigSet, SigmaskHow};
 use nix::sys::time::TimeSpec;
+use nix::unistd::Pid;
 use std::os::fd::AsFd;
 use std::sync::Weak;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-/// The thread spins for this time after it has done work of its own.
-const SPIN: Duration = Duration::from_micros(30);
-/// Longest spin. Timers and ends of peers wait meanwhile, and a peer may write records without end.
+/// Longest spin, a promise. Timers and ends of peers wait meanwhile, and a peer may write records
+/// without end.
 const LONGEST_SPIN: Duration = Duration::from_millis(1);
-/// Time slices of the thread on a processor. When the thread wakes, another thread waits for its
-/// work, and two spinning programs may occupy every processor.
+/// Time slices of the thread on a processor: the kernel's shortest. When the thread wakes, another
+/// thread waits for its work, and two spinning programs may occupy every processor.
 const SLICE: Duration = Duration::from_micros(100);
-/// Interval of attempts while another process has no room for packets.
-const RETRY: Duration = Duration::from_micros(100);
+/// Interval of attempts while another process has no room for packets, in wake-ups.
+const RETRY: u32 = 4;
+/// The starting thread waits so long for an answer of the new thread, so many times.
+const ANSWER: Duration = Duration::from_millis(1);
+const ANSWERS: u32 = 20;
 /// Interval of the thread's turns after the program has closed the descriptors of an open device.
 const LOST: Duration = Duration::from_millis(10);
 /// Interval of link upkeep while packets go astray.
@@ -53,6 +57,7 @@ pub(super) fn spawn(node: &Arc<Node>) -> Result<(), Error> {
     )?;
     let weak = Arc::downgrade(node);
     let (up, is_up) = mpsc::channel();
+    let starter = std::thread::current();
     let spawned = std::thread::Builder::new().name("adverb".into()).spawn(move || {
         let _ours = adverb_memory::OwnThread::this();
         // So that naps of microseconds end in time.
@@ -62,7 +67,7 @@ pub(super) fn spawn(node: &Arc<Node>) -> Result<(), Error> {
         if let Err(e) = adverb_os::short_slices(SLICE.as_nanos() as u64) {
             log::debug!("the background thread runs in slices of the usual length: {e}");
         }
-        let _ = up.send(nix::unistd::gettid());
+        answer(&weak, &up, &starter);
         run(&weak);
     });
     nix::sys::signal::pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&old), None)?;
@@ -71,6 +76,11 @@ pub(super) fn spawn(node: &Arc<Node>) -> Result<(), Error> {
             if let (Ok(thread), Some(host)) = (is_up.recv(), &node.host) {
                 host.published.set_thread(thread.as_raw().unsigned_abs());
             }
+            let costs = Costs::measure(|| _ = node.wake.take(), || exchange(node, &is_up));
+            log::debug!("a wake-up takes {:?}, a system call {:?}", costs.wake_up, costs.call);
+            node.policy.set_costs(costs);
+            drop(is_up);
+            node.wake_thread();
             Ok(())
         }
         Err(e) => Err(Error::new(
@@ -80,18 +90,43 @@ pub(super) fn spawn(node: &Arc<Node>) -> Result<(), Error> {
     }
 }
 
+/// The starting thread wakes the background thread, and sleeps until [`answer`] wakes it.
+fn exchange(node: &Node, answers: &mpsc::Receiver<Pid>) -> bool {
+    node.wake_thread();
+    (0..ANSWERS).any(|_| {
+        let come = answers.try_recv().is_ok();
+        if !come {
+            std::thread::park_timeout(ANSWER);
+        }
+        come
+    })
+}
+
+/// The background thread answers each wake-up by a wake-up of the starting thread, until the
+/// starting thread has measured enough.
+fn answer(node: &Weak<Node>, answers: &mpsc::Sender<Pid>, starter: &std::thread::Thread) {
+    while answers.send(nix::unistd::gettid()).is_ok() {
+        starter.unpark();
+        let Some(node) = node.upgrade() else { return };
+        let Some(wake) = node.wake.fd() else { return };
+        let _ = ppoll(&mut [PollFd::new(wake, PollFlags::POLLIN)], None, None);
+        node.wake.take();
+    }
+}
+
 fn run(node: &Weak<Node>) {
-    let mut pace = Pace::default();
+    let mut pace = None;
     let mut watch = None;
     loop {
         let Some(node) = node.upgrade() else { return };
         let watch = watch.get_or_insert_with(|| PosterWatch::new(&node));
+        let pace = pace.get_or_insert_with(|| Pace::new(node.policy.costs()));
         let news = match Sleep::begin(&node, pace.away()) {
             Some(sleep) => sleep.block(&node, watch),
             None => Some(false),
         };
         let Some(news) = news else { return };
-        turn(&node, &mut pace, news);
+        turn(&node, pace, news);
     }
 }
 
@@ -125,7 +160,7 @@ pub(super) fn turn(node: &Node, pace: &mut Pace, news: bool) {
         node.run_timers();
         return;
     };
-    let received = node.receive_as(Ask { from: RxFrom::Every, hold: false, rings });
+    let received = node.receive_as(Ask { from: RxFrom::Every, hold: DelayedAcks::Answered, rings });
     node.mads.run(node);
     look_for_ends(node);
     if received && pace.spins() {
@@ -164,27 +199,33 @@ fn look_for_ends(node: &Node) {
 fn spin(node: &Node) -> Option<bool> {
     let looks = node.policy.looks();
     spin_by(
+        node.policy.costs(),
         || node.now(),
         || {
             let policy = &node.policy;
             let others = policy.looks() != looks
                 || policy.drivers.any()
                 || policy.program().has_sockets(node.now());
-            (!others).then(|| node.receive(RxFrom::All, false) | node.mads.run(node))
+            let ask = Ask { from: RxFrom::All, hold: DelayedAcks::Answered, rings: true };
+            (!others).then(|| node.receive_as(ask) | node.mads.run(node))
         },
     )
 }
 
-/// Looks until nothing has come for [`SPIN`], and not longer than [`LONGEST_SPIN`]. Returns `None`
-/// as soon as `look` returns `None`.
-fn spin_by(now: impl Fn() -> Time, mut look: impl FnMut() -> Option<bool>) -> Option<bool> {
+/// Looks until nothing has come for the time of a wake-up, and not longer than [`LONGEST_SPIN`].
+/// Returns `None` as soon as `look` returns `None`.
+fn spin_by(
+    costs: Costs,
+    now: impl Fn() -> Time,
+    mut look: impl FnMut() -> Option<bool>,
+) -> Option<bool> {
     let begun = now();
-    let (mut until, end) = (begun + SPIN, begun + LONGEST_SPIN);
+    let (mut until, end) = (begun + costs.wake_up, begun + LONGEST_SPIN);
     let mut found = false;
     while now() < until {
         if look()? {
             found = true;
-            until = (now() + SPIN).min(end);
+            until = (now() + costs.wake_up).min(end);
         }
     }
     Some(found)
@@ -198,7 +239,7 @@ fn waits(node: &Node) -> Option<Duration> {
     if node.any_pending.load(Ordering::Acquire) || node.relay.is_waiting() {
         // A queue pair, or the rest of an ended queue pair, waits for another process to take
         // packets. Or packets wait for a receive.
-        return Some(RETRY);
+        return Some(node.policy.costs().wake_up * RETRY);
     }
     node.any_delayed.load(Ordering::Acquire).then_some(LONGEST_AWAY)
 }
@@ -345,14 +386,14 @@ mod tests {
             clock.get()
         };
         let mut looks = 0;
-        let found = spin_by(now, || {
+        let found = spin_by(Costs::default(), now, || {
             looks += 1;
             assert!(looks < 10_000, "it does not end");
             Some(true)
         });
         assert_eq!(found, Some(true));
         assert!(looks > 100, "{looks} looks");
-        assert_eq!(spin_by(now, || Some(false)), Some(false));
-        assert_eq!(spin_by(now, || None), None);
+        assert_eq!(spin_by(Costs::default(), now, || Some(false)), Some(false));
+        assert_eq!(spin_by(Costs::default(), now, || None), None);
     }
 }

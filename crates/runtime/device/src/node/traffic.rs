@@ -13,6 +13,10 @@ pub(crate) struct Traffic {
     pub(crate) received: u64,
     /// Bytes of these requests.
     pub(crate) received_bytes: u64,
+    /// Posted requests at the last message of the peer over the wire.
+    posts: u64,
+    /// The last message was one-sided, and the program had posted since the message before.
+    answered: bool,
 }
 
 impl Traffic {
@@ -23,10 +27,40 @@ impl Traffic {
         *bytes = bytes.wrapping_add(len);
     }
 
+    /// A message of the peer has ended. The program has posted `posts` requests so far.
+    pub(super) fn ended(&mut self, one_sided: bool, posts: u64) {
+        self.answered = one_sided && self.posts != posts;
+        self.posts = posts;
+    }
+
+    /// Does the program answer the peer's one-sided requests by requests of its own?
+    pub(super) fn is_answered(&self) -> bool {
+        self.answered
+    }
+
     /// A packet with a request of the peer was executed.
     #[inline]
     pub(super) fn executed(&mut self, packet: &Packet<'_>) {
         self.received += u64::from(packet.headers.bth.opcode.ends_message());
         self.received_bytes = self.received_bytes.wrapping_add(packet.payload.len() as u64);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_program_that_posts_between_one_sided_requests_answers_them() {
+        let mut traffic = Traffic::default();
+        let mut ended = |one_sided, posts| {
+            traffic.ended(one_sided, posts);
+            traffic.is_answered()
+        };
+        assert!(!ended(true, 0), "nothing was posted");
+        assert!(ended(true, 1) && ended(true, 3));
+        assert!(!ended(true, 3), "two requests in a row");
+        assert!(!ended(false, 4), "a message that completes a receive");
+        assert!(ended(true, 5));
     }
 }

@@ -236,12 +236,15 @@ impl<T> EventQueue<T> {
                 // The packet or event that ended the sleep may be in any socket.
                 node.progress_after_sleep();
             }
-            let spin_until = Instant::now() + node.map_or(Duration::ZERO, |_| self.spin.length());
+            let spin = |node: &Node| self.spin.length(node.policy.costs());
+            let spin_until = Instant::now() + node.map_or(Duration::ZERO, spin);
             loop {
                 let event =
                     node.map_or_else(|| self.list.try_pop(&read), |node| self.look(node, &read));
                 if let Some(event) = event {
-                    self.spin.learn(started.elapsed(), slept);
+                    if let Some(node) = node {
+                        self.spin.learn(started.elapsed(), slept, node.policy.costs());
+                    }
                     return Ok(event);
                 }
                 if self.take_interrupt() {

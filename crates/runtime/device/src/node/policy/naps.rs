@@ -14,6 +14,7 @@
 //!    later.
 //! 5. A poster that slept does not poll memory: the background thread sleeps without naps, and is
 //!    told again after twice as many requests.
+use crate::node::costs::Costs;
 use adverb_engine::Time;
 use std::time::Duration;
 
@@ -26,8 +27,8 @@ const TICKS: u32 = 4;
 const MOST_TICKS: u32 = 16;
 /// A nap is this many times as long as a wake-up takes.
 const NAP: u32 = 16;
-/// Naps in a tick before the duration of a wake-up is known.
-const FIRST: u32 = 64;
+/// Wake-ups' costs in a nap before the processor time of a nap is known.
+const FIRST: u32 = 3;
 /// Largest and smallest number of naps in a tick.
 const SHORTEST: u32 = 128;
 const LONGEST: u32 = 16;
@@ -80,7 +81,7 @@ pub(crate) struct Naps {
 
 impl Naps {
     /// `tick`: the time between two ticks of the scheduler.
-    pub(crate) fn new(tick: Duration) -> Self {
+    pub(crate) fn new(tick: Duration, costs: Costs) -> Self {
         Naps {
             tick,
             poster: Poster::Unwatched,
@@ -88,7 +89,7 @@ impl Naps {
             due: Time::ZERO,
             ticks: TICKS,
             taken: 0,
-            short: tick / FIRST,
+            short: (costs.wake_up * FIRST).clamp(tick / SHORTEST, tick / LONGEST),
             posts: 1,
         }
     }

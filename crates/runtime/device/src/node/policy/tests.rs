@@ -302,7 +302,7 @@ fn a_thread_that_takes_work_from_a_program_that_polls_goes_away() {
     let mut pace = Pace::default();
     let polls = Shown { looks: SPINS, ..Shown::default() };
     pace.received(true, [Shown::default(), polls], Program::NEW);
-    assert_eq!(pace.away(), FIRST_AWAY);
+    assert_eq!(pace.away(), pace.first_away());
     pace.received(true, [polls, polls], Program::NEW);
     assert_eq!(pace.away(), Duration::ZERO, "work of its own");
     pace.received(true, [polls, Shown { looks: 1000, ..Shown::default() }], Program::Sleeps);
@@ -407,5 +407,25 @@ fn a_program_that_waits_for_its_memory_finds_the_thread_at_the_sockets() {
     assert_eq!(delays.len(), 2000, "the last at {:?}", world.now);
     delays.sort();
     let median = delays[delays.len() / 2];
-    assert!(median < FIRST_AWAY, "{median:?}");
+    assert!(median < world.pace.first_away(), "{median:?}");
+}
+
+/// The states and stays of a program that polls, in wake-ups.
+#[test]
+fn times_follow_the_cost_of_a_wake_up() {
+    let [fast, slow] = [5, 25].map(|us| {
+        let wake_up = Duration::from_micros(us);
+        let costs = Costs { wake_up, ..Costs::default() };
+        let program = Program::Given { arms: 0, until: at(1000) }.looks(at(0), costs);
+        let works = (0..1000).take_while(|n| program.has_sockets(at(0) + wake_up * *n)).count();
+        let (mut pace, mut shown) = (Pace::new(costs), Shown::default());
+        let stays = [(); 4].map(|()| {
+            shown.looks += SPINS;
+            pace.wakes(shown, false, Program::NEW, || at(0));
+            pace.away().as_nanos() / wake_up.as_nanos()
+        });
+        (works, stays)
+    });
+    assert_eq!(fast, slow);
+    assert_eq!(slow, (WORKS as usize, [2, 4, 8, 16]));
 }

@@ -31,7 +31,7 @@ impl Wait<'_> {
     /// restarts system calls. ENOMEM.
     pub fn step(&mut self, event: &Descriptor, arrived: impl Fn() -> bool) -> Result<(), Errno> {
         let node = &self.mads.node;
-        let until = Instant::now() + node.mads.spin.length();
+        let until = Instant::now() + node.mads.spin.length(node.policy.costs());
         loop {
             node.look_for_mads();
             if arrived() {
@@ -59,6 +59,7 @@ impl Wait<'_> {
 
     /// The event has come.
     pub fn over(self) {
-        self.mads.node.mads.spin.learn(self.began.elapsed(), self.slept);
+        let node = &self.mads.node;
+        node.mads.spin.learn(self.began.elapsed(), self.slept, node.policy.costs());
     }
 }

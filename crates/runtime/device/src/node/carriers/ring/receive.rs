@@ -5,7 +5,7 @@ use super::record::{BUDGET, BY_REFERENCE, LONG, REFERENCE, Reference};
 use super::rings::Rings;
 use crate::host::{Ends, NO_REFERENCES, PRIVATE, Peer, Seen};
 use crate::interfaces::ip_of;
-use crate::node::batch::{Batch, Receiver};
+use crate::node::batch::{Batch, DelayedAcks, Receiver};
 use crate::node::carriers::decorate::{Arrival, Taps};
 use crate::node::queue_pair::{AnyQp, QpInner};
 use crate::node::tx::Tx;
@@ -187,7 +187,7 @@ impl Rings<'_> {
     pub(in crate::node) fn receive_all_of(&self, peer: &Arc<Peer>) {
         let mut rx = self.node.receiver.lock();
         let Receiver { batch, rings, .. } = &mut *rx;
-        batch.hold(false);
+        batch.hold(DelayedAcks::None);
         self.host.refresh(rings);
         for ring in rings.list.iter_mut().filter(|(p, _)| Arc::ptr_eq(p, peer)) {
             // Bounded by the size of a ring. If another process goes on writing to the ring of an
@@ -212,7 +212,7 @@ impl Rings<'_> {
         if rings.are_empty() {
             return;
         }
-        batch.hold(false);
+        batch.hold(DelayedAcks::None);
         for _ in 0..FULL_RINGS {
             if !self.receive_from(&mut rings.list, batch) {
                 break;

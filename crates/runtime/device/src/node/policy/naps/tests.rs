@@ -13,7 +13,7 @@ struct World {
 impl World {
     /// A world in which the background thread was told of the poster.
     fn new() -> Self {
-        let mut naps = Naps::new(TICK);
+        let mut naps = Naps::new(TICK, Costs::default());
         let reading = Reading::default();
         assert_eq!(naps.length(reading.at), None);
         naps.begin(reading);
