@@ -170,13 +170,12 @@ pub fn sleep(
             end(driver);
         });
         drop(asleep.take());
-        let (last, own) = polls.split_last().expect("as above");
+        let own = &polls[..polls.len() - 1];
         match result {
             Ok(0) => return Woken::Over,
             Ok(_) if own.iter().any(|poll| poll.revents != 0) => {
-                if last.revents != 0 {
-                    drive(node, driver, kind, true);
-                }
+                // This thread may have taken a doorbell, too.
+                drive(node, driver, kind, true);
                 let seen = if given() == before { Duration::MAX } else { started.elapsed() };
                 spin.learn(seen, true, costs);
                 return Woken::Ask;

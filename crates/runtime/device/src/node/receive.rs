@@ -1,5 +1,5 @@
 //! The receive loop over the carriers, and the path from an arrived packet to its queue pair.
-use super::batch::{Ask, Batch, DelayedAcks, packet_of};
+use super::batch::{Ask, Batch, DelayedAcks, Receiver, packet_of};
 use super::carriers::{Carrier, Ethernet, Handshake, Near, Placing, Relay, Rings, Udp};
 use super::clock::StepClock;
 use super::core::Node;
@@ -21,6 +21,8 @@ use std::sync::atomic::Ordering;
 
 /// Polls between two looks at the timers.
 const TIMERS_EVERY: u64 = 16;
+/// Longest wait for the receiving thread. It never takes so long, unless the machine stands still.
+const PATIENCE: std::time::Duration = std::time::Duration::from_millis(20);
 
 impl Node {
     /// Receives arrived packets, answers them, and runs due timers. `true` if there was anything to
@@ -102,9 +104,21 @@ impl Node {
 
     /// The receive loop. Each carrier gives arrived packets to their queue pairs. The queue pairs
     /// answer.
-    pub(super) fn receive_as(&self, mut ask: Ask) -> bool {
-        let Some(mut rx) = self.receiver.try_lock() else { return false };
-        let rx = &mut *rx;
+    pub(super) fn receive_as(&self, ask: Ask) -> bool {
+        let rx = self.receiver.try_lock();
+        rx.is_some_and(|mut rx| self.receive_with(&mut rx, ask))
+    }
+
+    /// Receives what has arrived before, even if another thread receives at this moment: that
+    /// thread may have looked already, and may not look again.
+    pub(super) fn receive_for_certain(&self) {
+        if let Some(mut rx) = self.receiver.try_lock_for(PATIENCE) {
+            let hold = DelayedAcks::Answered;
+            self.receive_with(&mut rx, Ask { from: RxFrom::All, hold, rings: true });
+        }
+    }
+
+    fn receive_with(&self, rx: &mut Receiver, mut ask: Ask) -> bool {
         rx.batch.hold(DelayedAcks::None);
         if rx.batch.take_delayed(|| self.now()) {
             self.any_delayed.store(rx.batch.is_delaying(), Ordering::Relaxed);

@@ -113,7 +113,7 @@ impl SimulatedNode {
 
     /// Performs a turn of the thread between two sleeps.
     pub fn turn(&mut self) {
-        turn(&self.node, &mut self.pace, false);
+        turn(&self.node, &mut self.pace, false, true);
     }
 
     /// The thread announces its sleep.

@@ -122,16 +122,20 @@ fn run(node: &Weak<Node>) {
         let watch = watch.get_or_insert_with(|| PosterWatch::new(&node));
         let pace = pace.get_or_insert_with(|| Pace::new(node.policy.costs()));
         let news = match Sleep::begin(&node, pace.away()) {
-            Some(sleep) => sleep.block(&node, watch),
-            None => Some(false),
+            Some(sleep) => {
+                let at_sockets = sleep.asleep.is_some();
+                sleep.block(&node, watch).map(|news| (news, at_sockets))
+            }
+            None => Some((false, true)),
         };
-        let Some(news) = news else { return };
-        turn(&node, pace, news);
+        let Some((news, at_sockets)) = news else { return };
+        turn(&node, pace, news, at_sockets);
     }
 }
 
-/// The work of the thread between two sleeps. `news`: interfaces have changed.
-pub(super) fn turn(node: &Node, pace: &mut Pace, news: bool) {
+/// The work of the thread between two sleeps. `news`: interfaces have changed. `at_sockets`: the
+/// thread slept on the sockets.
+pub(super) fn turn(node: &Node, pace: &mut Pace, news: bool, at_sockets: bool) {
     if news || node.ports.any.load(Ordering::SeqCst) {
         hear_of_interfaces(node);
     }
@@ -149,6 +153,10 @@ pub(super) fn turn(node: &Node, pace: &mut Pace, news: bool) {
         node.policy.program(),
         || node.now(),
     );
+    if at_sockets && !matches!(turn, Turn::Receive { .. }) {
+        // The thread may have taken a doorbell that was rung for another sleeping thread.
+        node.receive_for_certain();
+    }
     if turn == Turn::Aside {
         look_for_ends(node);
         node.run_timers();
