@@ -92,9 +92,9 @@ fn to_time(nanos: u64) -> timespec {
 /// Nanoseconds of the monotonic clock.
 fn now() -> u64 {
     let mut time = MaybeUninit::<timespec>::zeroed();
-    // SAFETY: the kernel fills the structure; all zeroes is a value too.
+    // SAFETY: the C library fills the structure; all zeroes is a value too.
     let time = unsafe {
-        libc::syscall(libc::SYS_clock_gettime, libc::CLOCK_MONOTONIC, time.as_mut_ptr());
+        libc::clock_gettime(libc::CLOCK_MONOTONIC, time.as_mut_ptr());
         time.assume_init()
     };
     (time.tv_sec as u64).saturating_mul(SECOND).saturating_add(time.tv_nsec as u64)

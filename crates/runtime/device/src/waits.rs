@@ -131,10 +131,12 @@ pub fn sleep(
         None => &node.mads.spin,
     };
     let (before, started, costs) = (given(), Instant::now(), node.policy.costs());
-    let mut slept = false;
+    // The program has just looked. What came meanwhile ends the sleep at once.
+    let mut slept = spin.is_shortest(costs);
+    let mut skips = slept;
     loop {
         let spin_until = Instant::now() + spin.length(costs);
-        loop {
+        while !std::mem::take(&mut skips) {
             drive(node, driver, kind, slept);
             if given() != before {
                 spin.learn(started.elapsed(), slept, costs);
@@ -145,6 +147,7 @@ pub fn sleep(
             }
             std::hint::spin_loop();
         }
+        node.before_sleep();
         let left = match until {
             None => None,
             Some(until) => match until.saturating_sub(monotonic()) {

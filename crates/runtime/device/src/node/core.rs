@@ -156,7 +156,10 @@ impl Node {
     /// leave now. A program that sleeps on the descriptor by itself (`epoll`), and not in a
     /// get-event call, needs the background thread at the sockets. `idly`: see `Policy::arms`.
     pub(crate) fn about_to_sleep(&self, idly: bool) {
-        if self.any_pending.load(Ordering::Acquire) || self.any_delayed.load(Ordering::Relaxed) {
+        // A program whose waits drive sends the rest before it sleeps.
+        let delayed = || self.any_delayed.load(Ordering::Relaxed);
+        if self.any_pending.load(Ordering::Acquire) || !self.policy.drivers.are_known() && delayed()
+        {
             self.send_what_waits(PATIENCE);
         }
         if self.policy.arms(idly, || self.sleeps_of_caller()) {

@@ -81,6 +81,16 @@ impl Drivers {
         relieved && !self.any() || away && self.are_missing()
     }
 
+    /// Does the background thread wake up, or look, soon after the last driver has left?
+    pub(super) fn wakes_thread(&self) -> bool {
+        self.relieved.load(Ordering::Relaxed)
+    }
+
+    /// Do waits of the program drive, as far as is known?
+    pub(super) fn are_known(&self) -> bool {
+        self.left() != 0
+    }
+
     /// Does a thread drive?
     pub(crate) fn any(&self) -> bool {
         self.threads.iter().any(|thread| thread.load(Ordering::SeqCst) != 0)

@@ -474,12 +474,13 @@ impl Pace {
         enough
     }
 
-    /// The thread has woken. `drives`: a thread of the program receives at this moment, or waits and
-    /// drives. While much arrives, such a program makes few calls, but polls all the same.
+    /// The thread has woken. `receives`: a thread of the program receives at this moment. While much
+    /// arrives, such a program makes few calls, but polls all the same. `waits`: a thread of the
+    /// program waits and drives.
     pub(super) fn wakes(
         &mut self,
         shown: Shown,
-        drives: bool,
+        [receives, waits]: [bool; 2],
         program: Program,
         now: impl Fn() -> Time,
     ) -> Turn {
@@ -492,8 +493,16 @@ impl Pace {
         // A program that yields in turns with other threads polls slowly. This thread takes the
         // processor from the program whenever a packet comes, and would leave no packet for the
         // program's own polls.
-        let spins = spun || shown.turns != self.seen.turns || drives;
+        let turned = shown.turns != self.seen.turns;
+        let drives = receives || waits;
+        let spins = spun || turned || drives;
         self.silent = !self.away.is_zero() && polled == 0;
+        if waits && !turned {
+            // The driver slept, or received, all the time. It wakes this thread when it leaves.
+            self.seen = shown;
+            self.away = Duration::ZERO;
+            return Turn::Aside;
+        }
         if spins && program != Program::Sleeps && self.needed > 0 && !drives {
             self.needed -= 1;
             self.away = Duration::ZERO;

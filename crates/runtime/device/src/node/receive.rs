@@ -33,15 +33,29 @@ impl Node {
     }
 
     /// As [`Node::progress`], for a thread that waits and drives. Such a thread is known, and its
-    /// looks do not count as polls. The background thread runs the timers meanwhile.
+    /// looks do not count as polls. The background thread runs the timers meanwhile. Plain ACKs are
+    /// deferred until the next call, or [`Node::before_sleep`]: if the packet brings an event, the
+    /// program answers soon.
     pub(crate) fn progress_waiting(&self) -> bool {
-        !self.is_stale() && self.pump_pending() | self.receive(RxFrom::All, false)
+        self.drive_waiting(RxFrom::All)
     }
 
     /// As [`Node::progress_waiting`], at every socket, for a thread after a wake-up. In a spin, the
     /// sockets are looked at only rarely while peers on this host write.
     pub(crate) fn progress_after_sleep(&self) -> bool {
-        !self.is_stale() && self.pump_pending() | self.receive(RxFrom::Every, false)
+        self.drive_waiting(RxFrom::Every)
+    }
+
+    fn drive_waiting(&self, from: RxFrom) -> bool {
+        let hold = self.policy.thread_is_away() || self.policy.drivers.wakes_thread();
+        !self.is_stale() && self.pump_pending() | self.receive(from, hold)
+    }
+
+    /// A thread that waits and drives is about to sleep. What was deferred leaves.
+    pub(crate) fn before_sleep(&self) {
+        if self.any_pending.load(Ordering::Acquire) || self.any_delayed.load(Ordering::Relaxed) {
+            self.send_what_waits(PATIENCE);
+        }
     }
 
     /// As [`Node::progress`], for a polling program, which comes back soon. Plain ACKs are deferred

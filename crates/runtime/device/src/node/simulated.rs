@@ -121,7 +121,7 @@ impl SimulatedNode {
     pub fn sleep(&self) -> Rest {
         // The length counts from an earlier time than `now`. So a rest may end a little late, like
         // any sleep.
-        let Some(Sleep { limit, asleep }) = Sleep::begin(&self.node, self.pace.away()) else {
+        let Some(Sleep { limit, asleep, .. }) = Sleep::begin(&self.node, self.pace.away()) else {
             return Rest::None;
         };
         let now = self.node.now();
@@ -136,7 +136,7 @@ impl SimulatedNode {
 
     /// The sleep is over.
     pub fn wake_up(&self) {
-        let sleep = Sleep { limit: None, asleep: None };
+        let sleep = Sleep { limit: None, asleep: None, relieved: false };
         let _ = sleep.end(&self.node, true);
     }
 }

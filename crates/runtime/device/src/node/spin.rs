@@ -5,13 +5,20 @@ use std::time::Duration;
 
 /// The shortest spin in system calls: long enough for one call of progress.
 const SHORTEST: u32 = 2;
+/// System calls of a thread that announces its sleep, sleeps, and takes what ended the sleep.
+const SLEEP: u32 = 10;
 /// No spin has been learned yet.
 const NEW: u32 = u32::MAX;
 
 /// The duration of a worthwhile spin, learned from the waits for the last events. The longest spin
-/// of a blocking call costs as much as the wake-up that it may save.
+/// of a blocking call costs as much as the sleep and the wake-up that it may save.
 #[derive(Debug)]
 pub(crate) struct Spin(AtomicU32);
+
+/// The cost of a sleep: the wake-up, as much for the thread that causes it, and the system calls.
+fn longest(costs: Costs) -> Duration {
+    costs.wake_up * 2 + costs.call * SLEEP
+}
 
 impl Default for Spin {
     fn default() -> Self {
@@ -25,15 +32,19 @@ impl Spin {
     }
     pub(crate) fn length(&self, costs: Costs) -> Duration {
         match self.0.load(Ordering::Relaxed) {
-            NEW => costs.wake_up,
+            NEW => longest(costs),
             nanos => Duration::from_nanos(nanos.into()),
         }
+    }
+    /// Is there no spin worth its time?
+    pub(crate) fn is_shortest(&self, costs: Costs) -> bool {
+        self.length(costs) <= costs.call * SHORTEST
     }
     /// An event arrived after `waited`. If the longest spin would have seen the event, the spin
     /// becomes at least three times as long as the wait. Otherwise the spin is halved. An event
     /// that ended a sleep arrived earlier by a wake-up.
     pub(crate) fn learn(&self, waited: Duration, slept: bool, costs: Costs) {
-        let (length, longest) = (self.length(costs), costs.wake_up);
+        let (length, longest) = (self.length(costs), longest(costs));
         let waited = if slept { waited.saturating_sub(costs.wake_up) } else { waited };
         let next = if waited <= longest { length.max(waited * 3) } else { length / 2 };
         let next = next.min(longest).max(costs.call * SHORTEST);
@@ -50,18 +61,18 @@ mod tests {
         for (wake_up, call) in [(5, 250), (25, 1000)] {
             let wake_up = Duration::from_micros(wake_up);
             let costs = Costs { wake_up, call: Duration::from_nanos(call) };
-            let spin = Spin::new();
-            assert_eq!(spin.length(costs), wake_up);
+            let (spin, most) = (Spin::new(), longest(costs));
+            assert_eq!(spin.length(costs), most);
             for _ in 0..10 {
-                spin.learn(wake_up * 40, true, costs);
+                spin.learn(most * 40, true, costs);
             }
             assert_eq!(spin.length(costs), costs.call * SHORTEST, "rare events: straight to sleep");
-            spin.learn(wake_up * 6 / 5, true, costs);
-            assert_eq!(spin.length(costs), wake_up * 3 / 5);
-            spin.learn(wake_up / 20, false, costs);
-            assert_eq!(spin.length(costs), wake_up * 3 / 5, "a quick one does not shorten it");
-            spin.learn(wake_up, false, costs);
-            assert_eq!(spin.length(costs), wake_up);
+            spin.learn(wake_up + most / 10, true, costs);
+            assert_eq!(spin.length(costs), most / 10 * 3);
+            spin.learn(most / 20, false, costs);
+            assert_eq!(spin.length(costs), most / 10 * 3, "a quick one does not shorten it");
+            spin.learn(most / 2, false, costs);
+            assert_eq!(spin.length(costs), most);
         }
     }
 }

@@ -149,7 +149,7 @@ pub(super) fn turn(node: &Node, pace: &mut Pace, news: bool, at_sockets: bool) {
     }
     let turn = pace.wakes(
         woke,
-        node.receiver.is_locked() || node.policy.drivers.any(),
+        [node.receiver.is_locked(), node.policy.drivers.any()],
         node.policy.program(),
         || node.now(),
     );
@@ -265,7 +265,7 @@ pub(super) struct Sleep<'a> {
     /// The announcement to peers on this host. `None` if the thread stays away from the sockets.
     pub(super) asleep: Option<Asleep<'a>>,
     /// A thread of the program is at the sockets, as far as is known.
-    relieved: bool,
+    pub(super) relieved: bool,
 }
 
 impl<'a> Sleep<'a> {
@@ -274,8 +274,7 @@ impl<'a> Sleep<'a> {
         // Announce first, then read the deadlines. A thread that adds a deadline in between sees
         // the announcement and wakes this thread.
         node.policy.set_thread(Thread::Awake);
-        let relieved = node.policy.drivers.relieve();
-        let away = if relieved { Duration::ZERO } else { away };
+        let relieved = away.is_zero() && node.policy.drivers.relieve();
         let now = node.now().0;
         // A polling program serves the deadlines. If it has stopped, they are late by one stay.
         let next = if away.is_zero() { node.next_deadline() } else { now + away.as_nanos() as u64 };

@@ -206,7 +206,11 @@ impl<T> EventQueue<T> {
                 node.progress_after_sleep();
                 self.look(node, &read)
             }
-        }?;
+        };
+        let Some(event) = event else {
+            node.before_sleep();
+            return None;
+        };
         node.policy.given(node.now());
         Some(event)
     }
@@ -256,6 +260,9 @@ impl<T> EventQueue<T> {
                 std::hint::spin_loop();
             }
             before_sleep();
+            if let Some(node) = node {
+                node.before_sleep();
+            }
             let timeout = match cutoff {
                 None => None,
                 Some(at) => {

@@ -36,7 +36,7 @@ impl World {
         if self.pace.sees_polls(woke, self.policy.program()) {
             self.policy.waits();
         }
-        let turn = self.pace.wakes(woke, self.drives, self.policy.program(), || self.now);
+        let turn = self.pace.wakes(woke, [self.drives, false], self.policy.program(), || self.now);
         if let Turn::Receive { .. } = turn {
             self.pace.received(work, [woke, self.policy.shown()], self.policy.program());
         }
@@ -421,7 +421,7 @@ fn times_follow_the_cost_of_a_wake_up() {
         let (mut pace, mut shown) = (Pace::new(costs), Shown::default());
         let stays = [(); 4].map(|()| {
             shown.looks += SPINS;
-            pace.wakes(shown, false, Program::NEW, || at(0));
+            pace.wakes(shown, [false; 2], Program::NEW, || at(0));
             pace.away().as_nanos() / wake_up.as_nanos()
         });
         (works, stays)
