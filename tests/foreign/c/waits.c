@@ -1,6 +1,6 @@
-// Random waits on descriptors of the device and of the program, compared with the kernel's answers for the same descriptors
-// as plain pipes (waits.h). usage: waits CASE; WAITS_SEED chooses the steps, WAITS_STEPS their number, WAITS_VERBOSE prints them.
-// Prints "ok CASE", or FAIL with the seed and the step.
+// Random waits on descriptors of the device and of the program. The kernel's answers for plain pipes judge them (waits.h).
+// usage: waits CASE; WAITS_SEED chooses the steps, WAITS_STEPS their number, and WAITS_VERBOSE prints them. WAITS_DOUBLED:
+// the network doubles packets. Prints "ok CASE", or FAIL with the seed and the step.
 #include "waits_calls.h"
 
 // ---- Steps that change both worlds.
@@ -31,7 +31,9 @@ static void renew(int item)
 			place(item, world, ends[0]);
 		} else {
 			place(item, world,
-			      item == EVENTFD ? eventfd(0, 0) : item == TIMER ? timerfd_create(CLOCK_MONOTONIC, 0) : epoll_create1(0));
+			      item == EVENTFD ? eventfd(0, 0)
+			      : item == TIMER ? timerfd_create(CLOCK_MONOTONIC, 0)
+					      : epoll_create1(0));
 			items[item].feed[world] = items[item].fd[world];
 		}
 	}
@@ -173,11 +175,15 @@ static struct call draw_call(void)
 	c.members = c.how <= EPOLL_PWAIT2 ? 1 : draw(MEMBERS + 1);
 	for (i = 0; i < c.members; i++) {
 		c.member[i] = chance(50) ? (int)draw(OWN) : chance(4) ? -1 : chance(2) ? -2 : (int)draw(ITEMS);
-		c.want[i] = (chance(85) ? POLLIN : 0) | (chance(15) ? POLLRDNORM : 0) | (chance(3) ? POLLOUT : 0) |
-			    (chance(10) ? POLLPRI : 0);
+		c.want[i] = (chance(85) ? POLLIN : 0) | (chance(3) ? POLLOUT : 0) | (chance(10) ? POLLPRI : 0);
+		// A set wakes a sleeping poll for POLLIN alone, although it is ready for POLLRDNORM as well.
+		if (chance(15) && (c.want[i] & POLLIN || c.member[i] < OWN))
+			c.want[i] |= POLLRDNORM;
 	}
 	if (c.how <= EPOLL_PWAIT2)
-		c.member[0] = chance(3) ? (int)draw(ITEMS) : chance(20) ? DUPS + (int)draw(ITEMS - DUPS) : SETS + (int)draw(5);
+		c.member[0] = chance(3)	   ? (int)draw(ITEMS)
+			      : chance(20) ? DUPS + (int)draw(ITEMS - DUPS)
+					   : SETS + (int)draw(5);
 	if (c.how == EPOLL_PWAIT || c.how == EPOLL_PWAIT2 || c.how == PPOLL || c.how == PSELECT)
 		c.mask = chance(40) ? NULL : chance(50) ? &open_mask : &closed_mask;
 	c.pending = chance(c.mask ? 20 : 2);
@@ -195,8 +201,10 @@ static int draw_source(void)
 
 static struct deed draw_deed(const struct call *c)
 {
-	struct deed d = {.act = draw(ACTS), .noise = draw(NOISES), .item = draw_source(), .solicited = chance(30), .delay = draw(3000)};
+	struct deed d = {.act = draw(ACTS), .noise = draw(NOISES), .item = draw_source()};
 
+	d.solicited = chance(30);
+	d.delay = draw(3000);
 	if (chance(40))
 		d.act = SEND;
 	if (chance(60) && c->member[0] < MANAGER && c->member[0] >= 0)
@@ -232,8 +240,8 @@ static void act_on_twin(struct deed *d, const struct call *c)
 	}
 }
 
-// Something happens while the call waits; nothing was ready before. The call has to return what the twin returns, and to
-// wait for it for as long as needed.
+// Something happens while the call waits; nothing was ready before. The call has to wait until then, and to return what
+// the twin returns.
 static void wait_asleep(struct call *c)
 {
 	struct deed d = draw_deed(c), twin_deed;
@@ -282,11 +290,11 @@ static void wait_step(void)
 	struct result real, twin;
 	int limit = chance(50) ? 0 : (int)draw(6);
 
-	next_step("call %d of %d items, first %d, most %d, mistake %d, mask %d, pending %d", c.how, c.members, c.member[0], c.most,
-		  c.mistake, c.mask ? 1 + (c.mask == &open_mask) : 0, c.pending);
 	// A signal that waits ends also a wait without a limit.
 	if (c.pending && c.mask == &open_mask && chance(30))
 		limit = -1;
+	next_step("call %d of %d items, first %d, most %d, mistake %d, mask %d, pending %d, limit %d", c.how, c.members,
+		  c.member[0], c.most, c.mistake, c.mask ? 1 + (c.mask == &open_mask) : 0, c.pending, limit);
 	twin = ask(&c, TWIN, limit);
 	real = ask(&c, REAL, twin.n && limit && chance(50) && !c.mistake ? -1 : limit);
 	same(&real, &twin);
@@ -394,7 +402,7 @@ static const struct {
 } cases[] = {
 	{"model", model, 1500},
 	{"threads", threads, 1000},
-	{"forks", forks, 40},
+	{"forks", forks, 20},
 };
 
 int main(int argc, char **argv)

@@ -26,7 +26,9 @@
 enum { REAL, TWIN, WORLDS };
 // The items that a set or a call may watch. The first of them belong to the device: a queue pair joined with another of
 // this process, receives from the peer process, writes to the peer, datagrams, asynchronous events, rdma_cm.
-enum { PAIR, PEER, WRITES, DATAGRAM, ASYNC, MANAGER, OWN, PIPE = OWN, EVENTFD, TIMER, SOCKET, SETS, DUPS = SETS + 5, ITEMS = DUPS + 6 };
+enum { PAIR, PEER, WRITES, DATAGRAM, ASYNC, MANAGER, OWN };
+// Then the program's own descriptors, epoll sets, and duplicates of items.
+enum { PIPE = OWN, EVENTFD, TIMER, SOCKET, SETS, DUPS = SETS + 5, ITEMS = DUPS + 6 };
 
 struct item {
 	// The feed is the descriptor that makes the item readable.

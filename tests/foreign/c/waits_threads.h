@@ -195,8 +195,8 @@ static void one_round(int count, int used)
 		messages -= !sem_wait(&served);
 	for (i = 0; i < used; i++) {
 		RULE(taken[i] == sent[i], "lane %d: %d events of %d messages", i, taken[i], sent[i]);
-		RULE(mode == LEVEL || mode == EXCLUSIVE || named[i] == sent[i], "lane %d: %d results for %d events", i, named[i],
-		     sent[i]);
+		RULE(mode == LEVEL || mode == EXCLUSIVE || named[i] == sent[i], "lane %d: %d results for %d events", i,
+		     named[i], sent[i]);
 		named[i] = sent[i];
 	}
 	if (stopping && read(peer_socket, &byte, 1) == 1) {
@@ -221,7 +221,8 @@ static void threads(int steps)
 	join_peer(joined, PEERS);
 	for (i = 0; i < PEERS; i++)
 		fill_receives(&lanes[i]);
-	CHECK(!sigaction(SIGUSR1, &counts, NULL) && !sigaction(SIGRTMIN, &jumps_out, NULL) && !sem_init(&served, 0, 0), "start");
+	CHECK(!sigaction(SIGUSR1, &counts, NULL) && !sigaction(SIGRTMIN, &jumps_out, NULL), "sigaction");
+	CHECK(!sem_init(&served, 0, 0), "semaphore");
 	while ((int)step < steps) {
 		mode = draw(MODES);
 		count = 1 + draw(PEERS);
@@ -281,8 +282,8 @@ static void expect_ready(int set, int data)
 	if (chance(30))
 		RULE(poll(&p, 1, -1) == 1 && p.revents == POLLIN, "revents %x", p.revents);
 	n = epoll_wait(set, out, 4, -1);
-	RULE(n == 1 && (int)out[0].data.u64 == data && out[0].events == EPOLLIN, "%d items are ready, the first is %d, not %d", n,
-	     (int)out[0].data.u64, data);
+	RULE(n == 1 && (int)out[0].data.u64 == data && out[0].events == EPOLLIN, "%d items are ready, the first is %d, not %d",
+	     n, (int)out[0].data.u64, data);
 }
 
 // A device of this process, with a channel in the set.
@@ -294,7 +295,10 @@ static void open_in(int set, int data)
 	open_port();
 	open_pair(&lanes[PAIR]);
 	fd = lanes[PAIR].channel->fd;
-	CHECK(!(chance(50) ? epoll_ctl(set, EPOLL_CTL_ADD, fd, &e) : (int)syscall(SYS_epoll_ctl, set, EPOLL_CTL_ADD, fd, &e)), "ADD");
+	if (chance(50))
+		CHECK(!epoll_ctl(set, EPOLL_CTL_ADD, fd, &e), "ADD");
+	else
+		CHECK(!syscall(SYS_epoll_ctl, set, EPOLL_CTL_ADD, fd, &e), "ADD");
 }
 
 static void make_event(void)
