@@ -88,10 +88,18 @@ struct change {
 static struct change draw_change(int set)
 {
 	static const int ops[] = {EPOLL_CTL_ADD, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL};
+	static int added[8][2];
 	struct change c = {.set = set, .op = ops[draw(4)], .item = draw(ITEMS), .raw = chance(10)};
+	int i;
 
 	if (chance(50))
 		c.item = draw(OWN);
+	// Most changes are of an item that was added not long ago.
+	i = draw(ARRAY_LEN(added));
+	if (c.op == EPOLL_CTL_ADD)
+		added[i][0] = c.set, added[i][1] = c.item;
+	else if (added[i][0] && chance(80))
+		c.set = added[i][0], c.item = added[i][1];
 	c.event.events = chance(85) ? EPOLLIN : 0;
 	c.event.events |= (chance(40) ? EPOLLET : 0) | (chance(20) ? EPOLLONESHOT : 0) | (chance(8) ? EPOLLEXCLUSIVE : 0);
 	c.event.events |= (chance(15) ? EPOLLRDNORM : 0) | (chance(5) ? EPOLLPRI : 0) | (chance(3) ? EPOLLOUT : 0);
