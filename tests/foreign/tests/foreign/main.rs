@@ -39,6 +39,7 @@ mod trace;
 mod ucma;
 mod ucx;
 mod users;
+mod waits;
 
 use std::process::ExitCode;
 
@@ -78,6 +79,7 @@ const SUITES: &[Suite] = &[
     Suite::new("threads", threads::cases),
     Suite::new("heart", heart::cases),
     Suite::new("asleep", asleep::cases),
+    Suite::new("waits", waits::cases).once(),
     Suite::new("faults", faults::cases),
     Suite::new("mistakes", mistakes::cases).once(),
     Suite::new("nics", nics::cases).once(),
