@@ -22,7 +22,7 @@ mod select;
 use core::ffi::{c_int, c_long, c_void};
 use core::mem::MaybeUninit;
 
-pub use hooks::{Driver, Hooks, VERSION, closed, copied, look_up};
+pub use hooks::{Driver, Hooks, VERSION, closed, copied};
 use libc::{pollfd, sigset_t, timespec};
 
 use crate::real::{errno, set_errno};
@@ -232,5 +232,22 @@ fn absent() -> c_int {
     -1
 }
 
-/// A pointer for the hooks.
-type Ppoll = *mut c_void;
+/// Registers hooks, once. Returns the C library's `ppoll`, or null if the version differs.
+///
+/// # Safety
+/// As [`hooks::register`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adverb_preload_adverb_wait_hooks(hooks: *const Hooks) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    match poll::PPOLL.get() {
+        Some(ppoll) if unsafe { hooks::register(hooks) } => ppoll,
+        _ => core::ptr::null_mut(),
+    }
+}
+
+/// Looks up the C library's functions.
+pub fn look_up() {
+    for real in [epoll::REALS, poll::REALS, select::REALS].into_iter().flatten() {
+        real.get();
+    }
+}

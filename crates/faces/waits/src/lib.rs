@@ -1,5 +1,5 @@
-//! The preload's waits: `epoll_wait`, `poll` and `select` on a channel's descriptor drive the device
-//! ([`adverb_device::waits`]).
+//! The preload's waits: `epoll_wait`, `poll` and `select` on a channel's descriptor drive the
+//! device ([`adverb_device::waits`]).
 #![allow(unsafe_code, reason = "memory of programs in C")]
 
 use adverb_device::waits::{self, Driver, Kind, Wait, Woken};

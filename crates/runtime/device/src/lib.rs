@@ -32,7 +32,6 @@ pub use adverb_printable as printable;
 mod started;
 mod sync;
 mod uses;
-pub mod waits;
 
 pub use adverb_engine as engine;
 pub use async_event::AsyncEvent;
@@ -50,7 +49,7 @@ pub use nix::errno::Errno;
 pub use node::{GidEntry, PortState};
 pub use objects::{
     Element, buffer, comp_counter, context, cq, cuts, device, fast_mr, mad, multicast, pd, qp, raw,
-    srq, sysfs,
+    srq, sysfs, waits,
 };
 pub use own_id::own_id;
 pub use pd::{Dm, Mr, Mw, Pd, Xrcd};

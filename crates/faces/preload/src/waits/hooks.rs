@@ -5,8 +5,6 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{pollfd, sigset_t};
 
-use super::{Ppoll, epoll, poll, select};
-
 /// A thread that drives, for the device's functions alone.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -26,13 +24,16 @@ pub struct Hooks {
     pub kinds: unsafe extern "C" fn(polls: *const pollfd, n: u64) -> c_int,
     /// Drives the device once. 1: it is worth asking for the descriptors again.
     pub look: extern "C" fn(kinds: c_int) -> c_int,
-    /// The thread is about to wait. 0: there is nothing to drive. 1: it drives, and `driver` is for
-    /// the other functions, and cannot be cancelled until `end`, other than in `sleep`. 2: another
-    /// thread drives; `end_alone` follows.
+    /// The thread is about to wait. 0: there is nothing to drive.
+    ///
+    /// 1: it drives. `driver` is for the other functions. Until `end`, the thread can be cancelled in
+    /// `sleep` alone.
+    ///
+    /// 2: another thread drives. `end_alone` follows.
     pub begin: extern "C" fn(kinds: c_int, driver: &mut Driver) -> c_int,
     /// Sleeps on `n` descriptors, of which the last is the device's to fill in, until the time
-    /// `until`. `call`: the system call of the program; `set`: its `epoll` set, or -1. Returns 1 if it is worth
-    /// asking, [`OVER`], or a negative errno. A cancellation point.
+    /// `until`. `call`: the system call of the program; `set`: its `epoll` set, or -1. Returns 1 if
+    /// it is worth asking, [`OVER`], or a negative errno. A cancellation point.
     #[expect(clippy::type_complexity, reason = "the arguments of a call that waits")]
     pub sleep: unsafe extern "C" fn(
         driver: Driver,
@@ -71,20 +72,18 @@ pub fn hooks() -> Option<&'static Hooks> {
     unsafe { HOOKS.load(Ordering::Acquire).as_ref() }
 }
 
-/// Registers hooks, once. Returns the C library's `ppoll`, or null if the version differs.
+/// Registers hooks, once. `false`: the version differs.
 ///
 /// # Safety
 /// The structure and its functions stay valid as long as the process. The functions may be called
 /// at any time and in any thread.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload_adverb_wait_hooks(hooks: *const Hooks) -> Ppoll {
+pub unsafe fn register(hooks: *const Hooks) -> bool {
     // SAFETY: the caller's promise; every version begins with its number.
-    if unsafe { (*hooks).version } != VERSION {
-        return core::ptr::null_mut();
+    let known = unsafe { (*hooks).version } == VERSION;
+    if known {
+        HOOKS.store(hooks.cast_mut(), Ordering::Release);
     }
-    let Some(ppoll) = poll::PPOLL.get() else { return core::ptr::null_mut() };
-    HOOKS.store(hooks.cast_mut(), Ordering::Release);
-    ppoll
+    known
 }
 
 /// The program has closed a descriptor.
@@ -101,12 +100,5 @@ pub fn copied(from: c_int, to: c_int) {
         && to != from
     {
         (hooks.copied)(from, to);
-    }
-}
-
-/// Looks up the C library's functions.
-pub fn look_up() {
-    for real in [epoll::REALS, poll::REALS, select::REALS].into_iter().flatten() {
-        real.get();
     }
 }

@@ -474,9 +474,9 @@ impl Pace {
         enough
     }
 
-    /// The thread has woken. `receives`: a thread of the program receives at this moment. While much
-    /// arrives, such a program makes few calls, but polls all the same. `waits`: a thread of the
-    /// program waits and drives.
+    /// The thread has woken. `receives`: a thread of the program receives at this moment. While
+    /// much arrives, such a program makes few calls, but polls all the same. `waits`: a thread of
+    /// the program waits and drives.
     pub(super) fn wakes(
         &mut self,
         shown: Shown,

@@ -1,5 +1,6 @@
 //! An open device.
 use crate::async_event::{AsyncEvent, Source, Subject};
+use crate::descriptor::kinds::Kind;
 use crate::error::Error;
 use crate::faults::{Call, Outage};
 use crate::nic::{self, Has, Nic};
@@ -8,7 +9,6 @@ use crate::node::reach::await_way;
 use crate::node::{GidEntry, ListPlace, Listed, Node, scope_of};
 use crate::objects::device::{self, DEFAULT_PKEY, Device, PKEYS, PORT};
 use crate::objects::event_queue::EventQueue;
-use crate::waits::Kind;
 use adverb_engine::{AddressVector, Gid, Limits, PathMtu};
 use adverb_nldev::Object;
 use std::net::IpAddr;

@@ -37,8 +37,8 @@ pub struct EventQueue<T> {
 }
 
 impl<T> EventQueue<T> {
-    /// An empty queue. The descriptor is blocking and close-on-exec. Waits of the program for events
-    /// of this kind drive the device.
+    /// An empty queue. The descriptor is blocking and close-on-exec. Waits of the program for
+    /// events of this kind drive the device.
     pub fn new(kind: Kind) -> nix::Result<Self> {
         Ok(EventQueue {
             list: EventList::new(Descriptor::new(kind)?),

@@ -16,5 +16,6 @@ pub mod qp;
 pub mod raw;
 pub mod srq;
 pub mod sysfs;
+pub mod waits;
 
 pub use element::Element;

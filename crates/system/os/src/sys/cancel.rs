@@ -38,7 +38,8 @@ macro_rules! declare {
         ) -> c_int;
         /// Calls the closure at `of`, for a cancelled thread.
         unsafe extern $abi fn leave<F: FnMut()>(of: *mut c_void) {
-            // SAFETY: `of` is the closure of `sleep`, which is on the stack of the cancelled thread.
+            // SAFETY: `of` is the closure of `sleep`, which is on the stack of the cancelled
+            // thread.
             unsafe { (*of.cast::<F>())() }
         }
     };
@@ -176,8 +177,8 @@ pub fn wait_readable(
 }
 
 /// `ppoll`. The signals of `mask` are blocked instead of the thread's own; null: those of the
-/// thread. The kernel checks the address. The thread can be cancelled here if it could be cancelled outside of [`Uncancelled`]. Then `cancelled` is
-/// called.
+/// thread. The kernel checks the address. The thread can be cancelled here if it could be cancelled
+/// outside of [`Uncancelled`]. Then `cancelled` is called.
 ///
 /// # Errors
 /// EINTR after a signal, ENOMEM.
