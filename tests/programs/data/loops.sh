@@ -44,7 +44,7 @@ if [ "$step" = build ]; then
         debian --download-only source boost1.74
         tar -xJf boost1.74_*.orig.tar.xz --strip-components=4 --wildcards '*/libs/asio/test/*'
         for name in io_context ip/tcp steady_timer signal_set posix/stream_descriptor local/connect_pair; do
-            g++ -std=c++17 -w -pthread -o "$(basename $name)" test/$name.cpp
+            g++ -std=c++17 -w -pthread -o "$(basename $name)" libs/asio/test/$name.cpp
         done
         ;;
     asyncio)
