@@ -26,7 +26,7 @@ TORTURE = ADVERB=$(ADVERB) $(CARGO) run --release --package adverb-torture --bin
 SIM = $(CARGO) run --profile sim --package adverb-sim --
 PROGRAMS_DEPS = openmpi-bin libopenmpi-dev mpich libmpich-dev python3-mpi4py libfabric-bin fio tgt libiscsi-dev qperf qemu-system-x86 python3-pip python3-venv \
 	cmake pkg-config libnl-3-dev libnl-route-3-dev libclang1-14 libclang-common-14-dev
-PROGRAMS_BUILT = python3-dev libudev-dev ninja-build ceph-mon ceph-osd ceph-common
+PROGRAMS_BUILT = python3-dev libudev-dev ninja-build ceph-mon ceph-osd ceph-common dpkg-dev libboost-dev
 
 .PHONY: all
 all: build

@@ -5,6 +5,7 @@
 mod ceph;
 mod fio;
 mod libfabric;
+mod loops;
 mod mooncake;
 mod mpi;
 mod pyverbs_head;
@@ -29,6 +30,7 @@ const SUITES: &[Suite] = &[
     Suite::new("tgt", tgt::cases).once(),
     Suite::new("qemu", qemu::cases).once(),
     Suite::new("libfabric", libfabric::cases).once(),
+    Suite::new("loops", loops::cases).once().before(loops::before),
     Suite::new("pyverbs_head", pyverbs_head::cases).once(),
     Suite::new("mooncake", mooncake::cases).once(),
     Suite::new("ceph", ceph::cases).once(),
