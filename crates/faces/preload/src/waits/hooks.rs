@@ -26,8 +26,8 @@ pub struct Hooks {
     pub look: extern "C" fn(kinds: c_int) -> c_int,
     /// The thread is about to wait. 0: there is nothing to drive.
     ///
-    /// 1: it drives. `driver` is for the other functions. Until `end`, the thread can be cancelled in
-    /// `sleep` alone.
+    /// 1: it drives. `driver` is for the other functions. Until `end`, the thread can be cancelled
+    /// in `sleep` alone.
     ///
     /// 2: another thread drives. `end_alone` follows.
     pub begin: extern "C" fn(kinds: c_int, driver: &mut Driver) -> c_int,

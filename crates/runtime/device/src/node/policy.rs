@@ -496,7 +496,7 @@ impl Pace {
         let turned = shown.turns != self.seen.turns;
         let drives = receives || waits;
         let spins = spun || turned || drives;
-        self.silent = !self.away.is_zero() && polled == 0;
+        self.silent = !self.away.is_zero() && polled == 0 && !turned && !waits;
         if waits && !turned {
             // The driver slept, or received, all the time. It wakes this thread when it leaves.
             self.seen = shown;
