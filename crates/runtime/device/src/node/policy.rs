@@ -283,8 +283,8 @@ impl Policy {
     /// What the program has done so far.
     pub(super) fn shown(&self) -> Shown {
         let armed = self.armed.load(Ordering::Relaxed);
-        let turns = self.yields.turns().wrapping_add(self.drivers.left());
-        Shown { looks: self.looks(), turns, armed }
+        let (turns, left) = (self.yields.turns(), self.drivers.left());
+        Shown { looks: self.looks(), turns, left, armed }
     }
 
     /// The program polls a queue.
@@ -400,9 +400,10 @@ impl Policy {
 pub(super) struct Shown {
     /// [`Policy::looks`].
     pub(super) looks: u64,
-    /// How often the program's polling threads let another thread run, and how often a thread that
-    /// waited and drove has left its wait.
+    /// How often the program's polling threads let another thread run.
     pub(super) turns: u64,
+    /// How often a thread that waited and drove has left its wait.
+    pub(super) left: u64,
     /// Arms of queues, and waits of tasks.
     pub(super) armed: u64,
 }
@@ -493,17 +494,17 @@ impl Pace {
         // A program that yields in turns with other threads polls slowly. This thread takes the
         // processor from the program whenever a packet comes, and would leave no packet for the
         // program's own polls.
-        let turned = shown.turns != self.seen.turns;
-        let drives = receives || waits;
-        let spins = spun || turned || drives;
-        self.silent = !self.away.is_zero() && polled == 0 && !turned && !waits;
-        if waits && !turned {
-            // The driver slept, or received, all the time. It wakes this thread when it leaves.
+        let left = shown.left != self.seen.left;
+        let spins = spun || shown.turns != self.seen.turns || receives;
+        self.silent = !self.away.is_zero() && polled == 0 && !left && !waits;
+        if program != Program::Sleeps && (waits || left) {
+            // A driver that waited all the time wakes this thread when it leaves. A driver that has
+            // left is likely to come back.
             self.seen = shown;
-            self.away = Duration::ZERO;
+            self.away = if left { LONGEST_AWAY } else { Duration::ZERO };
             return Turn::Aside;
         }
-        if spins && program != Program::Sleeps && self.needed > 0 && !drives {
+        if spins && program != Program::Sleeps && self.needed > 0 && !receives {
             self.needed -= 1;
             self.away = Duration::ZERO;
         } else if spins && program != Program::Sleeps {

@@ -182,6 +182,8 @@ impl Node {
                 DelayedAcks::Answered => answered,
                 DelayedAcks::All => true,
             };
+            // A program that waits drives again before it sleeps, or posts its answer before.
+            let in_turns = inner.traffic.is_in_turns() && self.policy.drivers.are_known();
             inner.engine.delay_ack(hold);
             // A queue pair with nothing but a deferred ACK is done.
             if !inner.engine.delays_ack() || inner.engine.wants_output() {
@@ -191,7 +193,8 @@ impl Node {
             inner.engine.delay_ack(false);
             drop(inner);
             if delayed {
-                let until = if answered { self.now() + LONGEST_AWAY } else { Time::ZERO };
+                let until =
+                    if answered || in_turns { self.now() + LONGEST_AWAY } else { Time::ZERO };
                 batch.delay(qp, until);
                 self.any_delayed.store(true, Ordering::Relaxed);
             }

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 /// The shortest spin in system calls: long enough for one call of progress.
 const SHORTEST: u32 = 2;
-/// System calls of a thread that announces its sleep, sleeps, and takes what ended the sleep.
-const SLEEP: u32 = 10;
+/// System calls that a sleep costs: those of this thread and of the waking thread, and the time
+/// until both run as fast as before.
+const SLEEP: u32 = 30;
 /// No spin has been learned yet.
 const NEW: u32 = u32::MAX;
 
@@ -15,7 +16,7 @@ const NEW: u32 = u32::MAX;
 #[derive(Debug)]
 pub(crate) struct Spin(AtomicU32);
 
-/// The cost of a sleep: the wake-up, as much for the thread that causes it, and the system calls.
+/// The cost of a sleep, for this thread and for the thread that ends it.
 fn longest(costs: Costs) -> Duration {
     costs.wake_up * 2 + costs.call * SLEEP
 }
@@ -42,10 +43,10 @@ impl Spin {
     }
     /// An event arrived after `waited`. If the longest spin would have seen the event, the spin
     /// becomes at least three times as long as the wait. Otherwise the spin is halved. An event
-    /// that ended a sleep arrived earlier by a wake-up.
+    /// that ended a sleep would have come earlier by the cost of the sleep.
     pub(crate) fn learn(&self, waited: Duration, slept: bool, costs: Costs) {
         let (length, longest) = (self.length(costs), longest(costs));
-        let waited = if slept { waited.saturating_sub(costs.wake_up) } else { waited };
+        let waited = if slept { waited.saturating_sub(longest) } else { waited };
         let next = if waited <= longest { length.max(waited * 3) } else { length / 2 };
         let next = next.min(longest).max(costs.call * SHORTEST);
         self.0.store(next.as_nanos() as u32, Ordering::Relaxed);
@@ -67,7 +68,7 @@ mod tests {
                 spin.learn(most * 40, true, costs);
             }
             assert_eq!(spin.length(costs), costs.call * SHORTEST, "rare events: straight to sleep");
-            spin.learn(wake_up + most / 10, true, costs);
+            spin.learn(most + most / 10, true, costs);
             assert_eq!(spin.length(costs), most / 10 * 3);
             spin.learn(most / 20, false, costs);
             assert_eq!(spin.length(costs), most / 10 * 3, "a quick one does not shorten it");

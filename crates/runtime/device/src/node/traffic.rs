@@ -15,8 +15,10 @@ pub(crate) struct Traffic {
     pub(crate) received_bytes: u64,
     /// Posted requests at the last message of the peer over the wire.
     posts: u64,
-    /// The last message was one-sided, and the program had posted since the message before.
-    answered: bool,
+    /// Before the last message, the program had posted since the message before that.
+    in_turns: bool,
+    /// The last message was one-sided.
+    one_sided: bool,
 }
 
 impl Traffic {
@@ -29,13 +31,19 @@ impl Traffic {
 
     /// A message of the peer has ended. The program has posted `posts` requests so far.
     pub(super) fn ended(&mut self, one_sided: bool, posts: u64) {
-        self.answered = one_sided && self.posts != posts;
+        self.in_turns = self.posts != posts;
+        self.one_sided = one_sided;
         self.posts = posts;
     }
 
-    /// Does the program answer the peer's one-sided requests by requests of its own?
+    /// Does the program answer the peer's messages by requests of its own?
+    pub(super) fn is_in_turns(&self) -> bool {
+        self.in_turns
+    }
+
+    /// As [`Traffic::is_in_turns`], and the last message was one-sided.
     pub(super) fn is_answered(&self) -> bool {
-        self.answered
+        self.in_turns && self.one_sided
     }
 
     /// A packet with a request of the peer was executed.
