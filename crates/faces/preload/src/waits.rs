@@ -3,7 +3,7 @@
 //! The device registers [`Hooks`] when it is opened. A call whose descriptors give no event of the
 //! device goes straight to the C library. For any other call:
 //!
-//! 1. [`Waiting::run`] asks the C library's function with a time-out of zero. A call that finds
+//! 1. `Waiting::run` asks the C library's function with a time-out of zero. A call that finds
 //!    something, or that may not wait, returns.
 //! 2. All signals are blocked, so that each signal arrives in the sleep and ends it with EINTR, as
 //!    in the kernel's call.
@@ -11,7 +11,7 @@
 //! 4. The C library's function is asked again, and so on.
 //!
 //! So each result is the kernel's own, and no memory of the program is read that the kernel would
-//! refuse ([`program`]).
+//! refuse (`program`).
 
 mod epoll;
 mod hooks;
@@ -235,14 +235,13 @@ fn absent() -> c_int {
 /// Registers hooks, once. Returns the C library's `ppoll`, or null if the version differs.
 ///
 /// # Safety
-/// As [`hooks::register`].
+/// The structure and its functions stay valid as long as the process.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_adverb_wait_hooks(hooks: *const Hooks) -> *mut c_void {
+    let Some(ppoll) = poll::PPOLL.get() else { return core::ptr::null_mut() };
     // SAFETY: the caller's promise.
-    match poll::PPOLL.get() {
-        Some(ppoll) if unsafe { hooks::register(hooks) } => ppoll,
-        _ => core::ptr::null_mut(),
-    }
+    let known = unsafe { hooks::register(hooks) };
+    if known { ppoll } else { core::ptr::null_mut() }
 }
 
 /// Looks up the C library's functions.

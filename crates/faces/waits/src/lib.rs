@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "memory of programs in C")]
 
 use adverb_device::waits::{self, Driver, Kind, Wait, Woken};
-use adverb_os::{Uncancellable, Uncancelled};
+use adverb_os::{Mask, Uncancellable, Uncancelled};
 use core::ffi::{c_int, c_long, c_void};
 use libc::{pollfd, sigset_t};
 use std::sync::Once;
@@ -133,6 +133,8 @@ unsafe extern "C-unwind" fn sleep(
     let polls = unsafe { core::slice::from_raw_parts_mut(polls, n as usize) };
     let until = (until != FOREVER).then_some(until);
     let driver = Driver::numbered(given.place);
+    // SAFETY: a set of the preload, or the program's address.
+    let mask = unsafe { Mask::at(mask) };
     let sleep = || waits::sleep(&driver, kind(kinds), polls, until, mask, call, set);
     match Uncancellable::of(given.state).waits(sleep) {
         Woken::Ask => 1,

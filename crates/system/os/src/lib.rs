@@ -27,7 +27,7 @@ pub use own_addresses::OwnAddresses;
 pub use owner::users_can_be_told_apart;
 pub use refused::{refused_connection, refused_memory};
 pub use sys::{
-    OwnFd, Transit, Uncancellable, Uncancelled, add_byte, await_signal, chosen,
+    Mask, OwnFd, Transit, Uncancellable, Uncancelled, add_byte, await_signal, chosen,
     drop_transit_after_fork, end_connection, has_capabilities, note_transit_before_fork,
     process_end, short_slices, signals_interrupt, signals_restart, sleep, take_byte, use_ppoll,
     wait_readable,

@@ -22,7 +22,7 @@ mod transit;
 mod wait;
 
 pub use address::{RawAddr, bind, local_port};
-pub use cancel::{Uncancellable, Uncancelled, sleep, use_ppoll, wait_readable};
+pub use cancel::{Mask, Uncancellable, Uncancelled, sleep, use_ppoll, wait_readable};
 pub use datagram::{
     DATAGRAM, MAX_DATAGRAMS, Received, RecvVec, SOL_UDP, SendOptions, UDP_GRO, UDP_NO_CHECK6_RX,
     send,

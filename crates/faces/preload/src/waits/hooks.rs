@@ -33,8 +33,7 @@ pub struct Hooks {
     pub begin: extern "C" fn(kinds: c_int, driver: &mut Driver) -> c_int,
     /// Sleeps on `n` descriptors, of which the last is the device's to fill in, until the time
     /// `until`. `call`: the system call of the program; `set`: its `epoll` set, or -1. Returns 1 if
-    /// it is worth asking, [`OVER`], or a negative errno. A cancellation point.
-    #[expect(clippy::type_complexity, reason = "the arguments of a call that waits")]
+    /// it is worth asking, 0 when the time is over, or a negative errno. A cancellation point.
     pub sleep: unsafe extern "C" fn(
         driver: Driver,
         kinds: c_int,

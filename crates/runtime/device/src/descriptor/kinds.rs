@@ -1,7 +1,7 @@
 //! Which descriptors of the process give events of the device, by their numbers: the descriptors of
 //! channels, and `epoll` sets that watch such a descriptor.
 //!
-//! A wait asks this table before it sleeps ([`crate::objects::waits`]). A wrong answer costs time
+//! A wait asks this table before it sleeps (`crate::objects::waits`). A wrong answer costs time
 //! and nothing else: the kernel says which descriptors are ready, and the background thread drives
 //! the device when no waiting thread does. So the table may be late. A number that is not known yet
 //! is looked up in `/proc`, once. Calls of the C library that close, duplicate or change

@@ -14,8 +14,9 @@ pub use crate::descriptor::kinds::{Kind, closed, controlled, copied};
 use crate::descriptor::{given, kinds};
 use crate::node::{Asleep, Node};
 use crate::own_id::own_id;
+use adverb_os::Mask;
 use nix::errno::Errno;
-use nix::libc::{POLLIN, pollfd, sigset_t};
+use nix::libc::{POLLIN, pollfd};
 use nix::time::{ClockId, clock_gettime};
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
@@ -121,7 +122,7 @@ pub fn sleep(
     kind: Kind,
     polls: &mut [pollfd],
     until: Option<u64>,
-    mask: *const sigset_t,
+    mask: Mask,
     call: i64,
     set: RawFd,
 ) -> Woken {

@@ -173,19 +173,33 @@ pub fn wait_readable(
 ) -> io::Result<()> {
     let mut polls =
         fds.map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 });
-    sleep(&mut polls, timeout, ptr::null(), cancelled).map(drop)
+    sleep(&mut polls, timeout, Mask(ptr::null()), cancelled).map(drop)
 }
 
-/// `ppoll`. The signals of `mask` are blocked instead of the thread's own; null: those of the
-/// thread. The kernel checks the address. The thread can be cancelled here if it could be cancelled
-/// outside of [`Uncancelled`]. Then `cancelled` is called.
+/// The signals that are blocked during a [`sleep`].
+#[derive(Clone, Copy, Debug)]
+pub struct Mask(*const libc::sigset_t);
+
+impl Mask {
+    /// The set of the program at this address; null: the thread's own.
+    ///
+    /// # Safety
+    /// The set is valid during the sleep, or the address is one that the kernel refuses.
+    #[must_use]
+    pub unsafe fn at(set: *const libc::sigset_t) -> Self {
+        Mask(set)
+    }
+}
+
+/// `ppoll`. The thread can be cancelled here if it could be cancelled outside of [`Uncancelled`].
+/// Then `cancelled` is called.
 ///
 /// # Errors
 /// EINTR after a signal, ENOMEM.
 pub fn sleep<F: FnMut()>(
     polls: &mut [libc::pollfd],
     timeout: Option<Duration>,
-    mask: *const libc::sigset_t,
+    mask: Mask,
     mut cancelled: F,
 ) -> io::Result<usize> {
     let timeout = timeout.map(timespec);
@@ -197,7 +211,7 @@ pub fn sleep<F: FnMut()>(
     // removed before they end.
     let result = unsafe {
         _pthread_cleanup_push(&raw mut cleanup, leave::<F>, (&raw mut cancelled).cast());
-        let ready = ppoll(polls.as_mut_ptr(), count, timeout, mask);
+        let ready = ppoll(polls.as_mut_ptr(), count, timeout, mask.0);
         let result = check(ready);
         _pthread_cleanup_pop(&raw mut cleanup, 0);
         result
