@@ -157,6 +157,13 @@ pub(super) fn turn(node: &Node, pace: &mut Pace, news: bool, at_sockets: bool) {
         // The thread may have taken a doorbell that was rung for another sleeping thread.
         node.receive_for_certain();
     }
+    if turn == Turn::Aside && node.policy.drivers.any() {
+        // A driver that sleeps sees packets, and not the room that another process makes.
+        node.pump_pending();
+        if node.relay.is_waiting() {
+            node.receive_for_certain();
+        }
+    }
     if turn == Turn::Aside {
         look_for_ends(node);
         node.run_timers();
