@@ -115,8 +115,8 @@ pub enum Woken {
 
 /// Sleeps until one of the program's descriptors may be ready. The last entry of `polls` is for
 /// this function. `until`: nanoseconds of the monotonic clock. `mask`: signals that are blocked
-/// during the sleep. `call`: the system call of the
-/// program; `set`: its `epoll` set, or -1. A cancellation point.
+/// during the sleep. `call`: the system call of the program; `set`: its `epoll` set, or -1. A
+/// cancellation point.
 pub fn sleep(
     driver: &Driver,
     kind: Kind,
@@ -126,7 +126,8 @@ pub fn sleep(
     call: i64,
     set: RawFd,
 ) -> Woken {
-    let Some(node) = Node::at_hand() else { return Woken::Failed(Errno::EINTR) };
+    // Without a node nothing is driven: the caller asks in vain, and then waits without driving.
+    let Some(node) = Node::at_hand() else { return Woken::Ask };
     let spin = match driver.place {
         Some(_) => &node.policy.drivers.spin,
         None => &node.mads.spin,

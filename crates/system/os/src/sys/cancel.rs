@@ -61,7 +61,7 @@ thread_local! {
     static OUTSIDE: Cell<Option<c_int>> = const { Cell::new(None) };
 }
 
-/// While the value lives, the thread can be cancelled only in [`wait_readable`], or nowhere.
+/// While the value lives, the thread can be cancelled only in [`wait_readable`] and [`sleep`], or nowhere.
 #[derive(Debug)]
 pub struct Uncancelled {
     state: c_int,
@@ -91,7 +91,7 @@ impl Uncancelled {
 pub struct Uncancellable(c_int);
 
 impl Uncancellable {
-    /// The state of before, as a number for a caller in C.
+    /// Disables cancellation. Returns the state of before, as a number for a caller in C.
     #[must_use]
     pub fn begin() -> c_int {
         set_state(PTHREAD_CANCEL_DISABLE)
