@@ -22,7 +22,7 @@ mod select;
 use core::ffi::{c_int, c_long, c_void};
 use core::mem::MaybeUninit;
 
-pub use hooks::{Driver, Hooks, VERSION, closed, copied};
+pub use hooks::{Called, Driver, Hooks, VERSION, closed, copied};
 use libc::{pollfd, sigset_t, timespec};
 
 use crate::real::{errno, set_errno};
@@ -133,16 +133,17 @@ fn block(how: c_int, set: u64) -> u64 {
     before
 }
 
+/// A system call of the program.
+fn called(number: c_long, set: c_int, limit: Limit) -> Called {
+    Called { number, set, limit: limit.unwrap_or(hooks::FOREVER) }
+}
+
 /// A call that waits for an event of the device.
 struct Waiting<A, B> {
     hooks: &'static Hooks,
     /// The kinds of events, as [`Hooks::kinds`] told.
     kinds: c_int,
-    /// The number of the program's system call.
-    call: c_long,
-    /// The `epoll` set, or -1.
-    set: c_int,
-    limit: Limit,
+    call: Called,
     /// The program's mask for the wait, or null.
     mask: *const sigset_t,
     /// The C library's function with a time-out of zero.
@@ -161,7 +162,8 @@ impl<A: FnMut() -> c_int, B: Fn(Limit) -> c_int> Waiting<A, B> {
         }
         // No handler runs before the sleep. It could leave by `longjmp`, with a lock held.
         let outside = block(libc::SIG_BLOCK, BLOCKED);
-        if self.limit == Some(0) {
+        let limit = Some(self.call.limit).filter(|limit| *limit != hooks::FOREVER);
+        if limit == Some(0) {
             let worth = (self.hooks.look)(self.kinds) != 0;
             block(libc::SIG_SETMASK, outside);
             set_errno(before);
@@ -173,7 +175,7 @@ impl<A: FnMut() -> c_int, B: Fn(Limit) -> c_int> Waiting<A, B> {
         if how != DRIVES {
             block(libc::SIG_SETMASK, outside);
             set_errno(before);
-            let found = (self.alone)(self.limit);
+            let found = (self.alone)(limit);
             if how == ALONE {
                 let error = errno();
                 (self.hooks.end_alone)();
@@ -181,7 +183,7 @@ impl<A: FnMut() -> c_int, B: Fn(Limit) -> c_int> Waiting<A, B> {
             }
             return found;
         }
-        let until = self.limit.map_or(u64::MAX, |limit| now().saturating_add(limit));
+        let until = limit.map_or(hooks::FOREVER, |limit| now().saturating_add(limit));
         let result = self.sleep(polls, n, driver, until, outside);
         let error = errno();
         (self.hooks.end)(driver);
@@ -189,7 +191,7 @@ impl<A: FnMut() -> c_int, B: Fn(Limit) -> c_int> Waiting<A, B> {
         set_errno(if matches!(result, Some(-1)) { error } else { before });
         match result {
             Some(result) => result,
-            None if until == u64::MAX => (self.alone)(None),
+            None if until == hooks::FOREVER => (self.alone)(None),
             None => (self.alone)(Some(until.saturating_sub(now()))),
         }
     }
@@ -211,8 +213,7 @@ impl<A: FnMut() -> c_int, B: Fn(Limit) -> c_int> Waiting<A, B> {
         for _ in 0..VAIN {
             let (polls, sleep) = (polls.as_mut_ptr(), self.hooks.sleep);
             // SAFETY: `polls` has `n` entries, and the mask is a set or the program's address.
-            let woken =
-                unsafe { sleep(driver, self.kinds, polls, n, until, mask, self.call, self.set) };
+            let woken = unsafe { sleep(driver, self.kinds, polls, n, until, mask, &self.call) };
             if woken < 0 {
                 set_errno(-woken);
                 return Some(-1);

@@ -2,11 +2,12 @@
 //! device ([`adverb_device::waits`]).
 #![allow(unsafe_code, reason = "memory of programs in C")]
 
-use adverb_device::waits::{self, Driver, Kind, Wait, Woken};
+use adverb_device::waits::{self, Driver, Kind, Stead, Wait, Woken};
 use adverb_os::{Mask, Uncancellable, Uncancelled};
 use core::ffi::{c_int, c_long, c_void};
 use libc::{pollfd, sigset_t};
 use std::sync::Once;
+use std::time::Duration;
 
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,14 @@ mod tests;
 pub struct Given {
     place: c_int,
     state: c_int,
+}
+
+/// The system call of the program.
+#[repr(C)]
+pub struct Called {
+    number: c_long,
+    set: c_int,
+    limit: u64,
 }
 
 /// The functions that the preload calls. The preload defines the same structure; a test compares
@@ -34,8 +43,7 @@ pub struct Hooks {
         u64,
         u64,
         *const sigset_t,
-        c_long,
-        c_int,
+        &Called,
     ) -> c_int,
     end: extern "C" fn(Given),
     end_alone: extern "C" fn(),
@@ -47,7 +55,7 @@ pub struct Hooks {
 /// The version of [`Hooks`].
 pub const VERSION: u32 = 1;
 
-/// The time of [`sleep`] without a limit.
+/// The time and the limit of a [`sleep`] without a limit.
 const FOREVER: u64 = u64::MAX;
 
 static HOOKS: Hooks = Hooks {
@@ -126,16 +134,20 @@ unsafe extern "C-unwind" fn sleep(
     n: u64,
     until: u64,
     mask: *const sigset_t,
-    call: c_long,
-    set: c_int,
+    call: &Called,
 ) -> c_int {
     // SAFETY: the preload's promise: `n` entries of its own.
     let polls = unsafe { core::slice::from_raw_parts_mut(polls, n as usize) };
     let until = (until != FOREVER).then_some(until);
     let driver = Driver::numbered(given.place);
+    let call = Stead {
+        number: call.number,
+        set: (call.set >= 0).then_some(call.set),
+        limit: (call.limit != FOREVER).then_some(Duration::from_nanos(call.limit)),
+    };
     // SAFETY: a set of the preload, or the program's address.
     let mask = unsafe { Mask::at(mask) };
-    let sleep = || waits::sleep(&driver, kind(kinds), polls, until, mask, call, set);
+    let sleep = || waits::sleep(&driver, kind(kinds), polls, until, mask, call);
     match Uncancellable::of(given.state).waits(sleep) {
         Woken::Ask => 1,
         Woken::Over => 0,

@@ -24,8 +24,19 @@ pub struct Call {
     arguments: [u64; 6],
     /// The thread's stack pointer and program counter.
     pub registers: [u64; 2],
-    /// The call of the program for which the thread is in this call, and its `epoll` set.
-    in_place_of: Option<(c_long, i32)>,
+    /// The call of the program for which the thread is in this call.
+    in_place_of: Option<Stead>,
+}
+
+/// The program's call, in place of which a thread sleeps in a `ppoll` of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stead {
+    /// The number of the call.
+    pub number: c_long,
+    /// The `epoll` set for which the call waits.
+    pub set: Option<i32>,
+    /// How long the call waits. `None`: until its event comes.
+    pub limit: Option<Duration>,
 }
 
 /// A system call that waits.
@@ -136,18 +147,19 @@ pub fn parse(line: &str) -> Option<Line> {
 }
 
 impl Call {
-    /// A `ppoll` that stands for another call, of an `epoll` set if `set` is not negative.
-    pub(crate) fn in_place_of(self, call: c_long, set: i32) -> Call {
-        Call { in_place_of: (self.number == libc::SYS_ppoll).then_some((call, set)), ..self }
+    /// A `ppoll` that stands for another call.
+    pub(crate) fn in_place_of(self, call: Stead) -> Call {
+        Call { in_place_of: (self.number == libc::SYS_ppoll).then_some(call), ..self }
     }
 
     /// The event for which the call waits. `None` for a call that works, such as a write to a disk.
     #[must_use]
     pub fn wait(&self) -> Option<Wait> {
-        if let Some((number, set)) = self.in_place_of {
+        if let Some(Stead { number, set, limit }) = self.in_place_of {
             let own = Call { in_place_of: None, ..*self }.wait()?;
             let name = Call { number, in_place_of: None, ..*self }.wait()?.name;
-            return Some(Wait { name, on: if set < 0 { own.on } else { On::Epoll(set) }, ..own });
+            let limit = limit.map_or(Limit::Endless, Limit::For);
+            return Some(Wait { name, on: set.map_or(own.on, On::Epoll), limit });
         }
         let a = self.arguments;
         let fd = a[0] as i32;

@@ -1,9 +1,9 @@
 //! The files of `/proc` about a thread.
-use super::call::{Line, parse};
+use super::call::{Line, Stead, parse};
 use nix::unistd::getpid;
 use std::fmt;
 use std::io::{Error, ErrorKind};
-use std::sync::atomic::{AtomicI32, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Prefix of the names of the device's own threads.
@@ -11,16 +11,21 @@ const OURS: &str = "adverb";
 
 /// The thread that waits by `ppoll` in place of another call. 0: none.
 static WAITS: AtomicI32 = AtomicI32::new(0);
-/// The number of that call, and its `epoll` set.
+/// The number of that call, its `epoll` set, and its limit in nanoseconds.
 static CALL: AtomicI64 = AtomicI64::new(0);
 static SET: AtomicI32 = AtomicI32::new(-1);
+static LIMIT: AtomicU64 = AtomicU64::new(0);
+/// The call has no limit.
+const ENDLESS: u64 = u64::MAX;
 
 /// The thread `id` of this process is about to sleep in a `ppoll` in place of another system call.
-/// From then on the `ppoll` is shown as that call. `set`: the `epoll` set, or -1.
-pub fn note_wait(id: i32, call: i64, set: i32) {
+/// From then on the `ppoll` is shown as that call, with the limit that the program chose.
+pub fn note_wait(id: i32, call: Stead) {
     WAITS.store(0, Ordering::SeqCst);
-    CALL.store(call, Ordering::SeqCst);
-    SET.store(set, Ordering::SeqCst);
+    CALL.store(call.number, Ordering::SeqCst);
+    SET.store(call.set.unwrap_or(-1), Ordering::SeqCst);
+    let limit = call.limit.map_or(ENDLESS, |limit| limit.as_nanos() as u64);
+    LIMIT.store(limit, Ordering::SeqCst);
     WAITS.store(id, Ordering::SeqCst);
 }
 
@@ -102,10 +107,15 @@ impl Task {
     pub fn line(self) -> Result<Line, Error> {
         let line = std::fs::read_to_string(self.call_path().to_string())?;
         let line = parse(&line).ok_or(ErrorKind::InvalidData)?;
-        let (call, set) = (CALL.load(Ordering::SeqCst), SET.load(Ordering::SeqCst));
+        let limit = LIMIT.load(Ordering::SeqCst);
+        let call = Stead {
+            number: CALL.load(Ordering::SeqCst),
+            set: Some(SET.load(Ordering::SeqCst)).filter(|set| *set >= 0),
+            limit: (limit != ENDLESS).then_some(Duration::from_nanos(limit)),
+        };
         let waits = self.process == Process::Own && WAITS.load(Ordering::SeqCst) == self.id;
         Ok(match line {
-            Line::Blocked(ppoll) if waits => Line::Blocked(ppoll.in_place_of(call, set)),
+            Line::Blocked(ppoll) if waits => Line::Blocked(ppoll.in_place_of(call)),
             line => line,
         })
     }

@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_long};
 use libc::{epoll_event, pollfd, sigset_t, timespec};
 
 use super::hooks::{Hooks, hooks};
-use super::{Limit, NO_POLLS, Waiting, absent, of_millis, of_time, to_millis, to_time};
+use super::{Limit, NO_POLLS, Waiting, absent, called, of_millis, of_time, to_millis, to_time};
 use crate::real::{real, reals};
 
 reals! {
@@ -50,7 +50,8 @@ fn wait(
         Some(real) => unsafe { real(set, to, most, 0) },
         None => absent(),
     };
-    Waiting { hooks, kinds, call, set, limit, mask, ask, alone }.run(&mut polls, 1)
+    let call = called(call, set, limit);
+    Waiting { hooks, kinds, call, mask, ask, alone }.run(&mut polls, 1)
 }
 
 /// Replaces the C library's function of this name.

@@ -15,6 +15,18 @@ pub struct Driver {
     pub state: c_int,
 }
 
+/// The system call of the program.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Called {
+    /// The number of the call.
+    pub number: c_long,
+    /// Its `epoll` set, or -1.
+    pub set: c_int,
+    /// How long it may wait, in nanoseconds; [`FOREVER`] without a limit.
+    pub limit: u64,
+}
+
 /// The hooks of the device. The device's own definition must be identical.
 #[repr(C)]
 pub struct Hooks {
@@ -32,8 +44,8 @@ pub struct Hooks {
     /// 2: another thread drives. `end_alone` follows.
     pub begin: extern "C" fn(kinds: c_int, driver: &mut Driver) -> c_int,
     /// Sleeps on `n` descriptors, of which the last is the device's to fill in, until the time
-    /// `until`. `call`: the system call of the program; `set`: its `epoll` set, or -1. Returns 1 if
-    /// it is worth asking, 0 when the time is over, or a negative errno. A cancellation point.
+    /// `until`. Returns 1 if it is worth asking, 0 when the time is over, or a negative errno. A
+    /// cancellation point.
     pub sleep: unsafe extern "C" fn(
         driver: Driver,
         kinds: c_int,
@@ -41,8 +53,7 @@ pub struct Hooks {
         n: u64,
         until: u64,
         mask: *const sigset_t,
-        call: c_long,
-        set: c_int,
+        call: &Called,
     ) -> c_int,
     /// The wait is over.
     pub end: extern "C" fn(driver: Driver),
@@ -55,6 +66,9 @@ pub struct Hooks {
     /// The program has changed an `epoll` set.
     pub controlled: extern "C" fn(set: c_int, how: c_int, fd: c_int),
 }
+
+/// The time and the limit of a call without a limit.
+pub const FOREVER: u64 = u64::MAX;
 
 /// The time of a wait is over.
 pub const OVER: c_int = 0;

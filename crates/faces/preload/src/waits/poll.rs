@@ -6,7 +6,9 @@ use libc::{nfds_t, pollfd, sigset_t, timespec};
 
 use super::hooks::{Hooks, hooks};
 use super::program::is_readable;
-use super::{Limit, MOST, NO_POLLS, Waiting, absent, of_millis, of_time, to_millis, to_time};
+use super::{
+    Limit, MOST, NO_POLLS, Waiting, absent, called, of_millis, of_time, to_millis, to_time,
+};
 use crate::real::{real, reals};
 
 reals! {
@@ -54,8 +56,8 @@ fn wait(
         Some(real) => unsafe { real(polls, n, 0) },
         None => absent(),
     };
-    let set = -1;
-    Waiting { hooks, kinds, call, set, limit, mask, ask, alone }.run(&mut own, n as usize)
+    let call = called(call, -1, limit);
+    Waiting { hooks, kinds, call, mask, ask, alone }.run(&mut own, n as usize)
 }
 
 /// Replaces the C library's function of this name.

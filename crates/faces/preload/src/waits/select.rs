@@ -6,7 +6,7 @@ use libc::{fd_set, pollfd, sigset_t, timespec, timeval};
 
 use super::hooks::{Hooks, hooks};
 use super::program::is_readable;
-use super::{Limit, MOST, NO_POLLS, Polls, SECOND, Waiting, absent, now, of_time, to_time};
+use super::{Limit, MOST, NO_POLLS, Polls, SECOND, Waiting, absent, called, now, of_time, to_time};
 use crate::real::{real, reals};
 
 reals! {
@@ -123,9 +123,10 @@ impl Driven {
             sets.restore();
             real(limit)
         };
-        let (hooks, kinds, set, call) = (self.hooks, self.kinds, -1, libc::SYS_pselect6);
-        let found = Waiting { hooks, kinds, call, set, limit, mask, ask, alone }
-            .run(&mut self.polls, self.count);
+        let (hooks, kinds) = (self.hooks, self.kinds);
+        let call = called(libc::SYS_pselect6, -1, limit);
+        let found =
+            Waiting { hooks, kinds, call, mask, ask, alone }.run(&mut self.polls, self.count);
         if found < 0 {
             self.sets.restore();
         }

@@ -15,6 +15,7 @@ use crate::descriptor::{given, kinds};
 use crate::node::{Asleep, Node};
 use crate::own_id::own_id;
 use adverb_os::Mask;
+pub use adverb_threads::call::Stead;
 use nix::errno::Errno;
 use nix::libc::{POLLIN, pollfd};
 use nix::time::{ClockId, clock_gettime};
@@ -115,16 +116,14 @@ pub enum Woken {
 
 /// Sleeps until one of the program's descriptors may be ready. The last entry of `polls` is for
 /// this function. `until`: nanoseconds of the monotonic clock. `mask`: signals that are blocked
-/// during the sleep. `call`: the system call of the program; `set`: its `epoll` set, or -1. A
-/// cancellation point.
+/// during the sleep. `call`: the system call of the program. A cancellation point.
 pub fn sleep(
     driver: &Driver,
     kind: Kind,
     polls: &mut [pollfd],
     until: Option<u64>,
     mask: Mask,
-    call: i64,
-    set: RawFd,
+    call: Stead,
 ) -> Woken {
     // Without a node nothing is driven: the caller asks in vain, and then waits without driving.
     let Some(node) = Node::at_hand() else { return Woken::Ask };
@@ -164,7 +163,7 @@ pub fn sleep(
         let Some((last, own)) = polls.split_last_mut() else { return Woken::Over };
         *last = pollfd { fd: fd.map_or(-1, |fd| fd.as_raw_fd()), events: POLLIN, revents: 0 };
         own.iter_mut().for_each(|poll| poll.revents = 0);
-        adverb_threads::note_wait(own_id(), call, set);
+        adverb_threads::note_wait(own_id(), call);
         let mut asleep = driver.place.map(|_| Asleep::begin(node));
         slept = true;
         if asleep.as_ref().is_some_and(|asleep| asleep.needless) {

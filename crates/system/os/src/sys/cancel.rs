@@ -61,7 +61,8 @@ thread_local! {
     static OUTSIDE: Cell<Option<c_int>> = const { Cell::new(None) };
 }
 
-/// While the value lives, the thread can be cancelled only in [`wait_readable`] and [`sleep`], or nowhere.
+/// While the value lives, the thread can be cancelled only in [`wait_readable`] and [`sleep`], or
+/// nowhere.
 #[derive(Debug)]
 pub struct Uncancelled {
     state: c_int,
