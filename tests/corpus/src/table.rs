@@ -209,7 +209,7 @@ pub const MISTAKES: &[Mistake] = &[
         .from(&["ucx #6414", "spdk #3195"])
         .found_by(&[Check])
         .a_risk()
-        .names("// length 0", &["length 0"]),
+        .names("CHECK(!ibv_post_send(qp, &wr, &bad)", &["length 0"]),
     wrong("reused_buffer", "a posted buffer filled again")
         .found_by(&[Hunt, Check])
         .named_elsewhere()

@@ -174,11 +174,18 @@ impl Ledger {
             let places = [("armed", armed), ("event taken", events.place), ("polled", polls)];
             let times =
                 if queue.arms == 1 { "once".into() } else { format!("{} times", queue.arms) };
+            // The thread that polls did not take the event.
+            let (dropped, remedy) = match queue.poller {
+                0 => (String::new(), "arm the queue after each event, then poll until empty"),
+                poller => (
+                    format!(", which another thread than {poller}, which polls, took and dropped"),
+                    "arm and poll the queue of each event, whichever thread takes the event",
+                ),
+            };
             self.reporter.say(Code::NeverArmedAgain, &places, || {
                 format!(
-                    "CQ {n} was armed {times} and not again after its last event: of {} since, {} \
-                     {} in the queue, and no event announces them; arm the queue after each event, \
-                     then poll until empty",
+                    "CQ {n} was armed {times} and not again after its last event{dropped}: of {} \
+                     since, {} {} in the queue, and no event announces them; {remedy}",
                     count((since + u64::from(queue.waiting)) as usize, "completion"),
                     queue.waiting,
                     if queue.waiting == 1 { "lies" } else { "lie" }

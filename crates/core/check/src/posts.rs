@@ -309,9 +309,9 @@ impl Ledger {
         if expected > entries {
             self.reporter.say(Code::CqTooSmall, &[("made", cq.made), ("posted", place)], || {
                 format!(
-                    "CQ {number} has {}, and {expected} completions may come before the next poll, \
-                     for posted receives and signaled requests; if all come, the CQ overflows, and \
-                     the CQ and all its queue pairs fail",
+                    "CQ {number} has {}, and {expected} posted receives and signaled requests may \
+                     complete before the next poll: then the CQ overflows, and the CQ and all its \
+                     queue pairs fail; make the CQ larger",
                     if entries == 1 { "1 entry".into() } else { format!("{entries} entries") },
                 )
             });

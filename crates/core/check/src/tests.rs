@@ -183,7 +183,7 @@ fn a_cq_is_too_small_when_more_may_come_than_it_holds() {
     let all = l.reports();
     assert_eq!((all[0].code, all[0].places[0]), (Code::CqTooSmall, ("made", 91)));
     assert!(
-        all[0].text.contains("may come") && all[0].text.contains("2 entries"),
+        all[0].text.contains("may complete") && all[0].text.contains("2 entries"),
         "{}",
         all[0].text
     );

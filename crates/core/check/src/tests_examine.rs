@@ -88,6 +88,23 @@ fn an_arm_that_was_never_repeated() {
     assert_eq!(first(&mut l, &stuck(never, pair())).0, Code::NeverArmed);
 }
 
+/// CHK-15: another thread than the one that polls took the last event, and nobody armed.
+#[test]
+fn an_event_that_another_thread_dropped() {
+    let mut text = |poller| {
+        let mut l = ledger(8, 64);
+        l.armed(2, ARMED);
+        l.polled(2, received(1), POLLED);
+        l.event_taken(Source::Completion(2), TAKEN);
+        let queue = QueueScene { poller, ..silent(3) };
+        let report = causes(&mut l, &stuck(queue, pair())).remove(0);
+        assert_eq!(report.code, Code::NeverArmedAgain);
+        report.text
+    };
+    let dropped = "which another thread than 8, which polls, took and dropped";
+    assert!(text(8).contains(dropped) && !text(0).contains("dropped"), "{}", text(8));
+}
+
 /// CHK-15: completions from before the arm, and completions left after too few polls, are two
 /// mistakes with two texts.
 #[test]

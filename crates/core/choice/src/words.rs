@@ -80,8 +80,9 @@ impl Choice {
                  event is read"
             }
             (Call::Poll, Choice::Hold) => {
-                "a completion may come at any later time, after those of other queues, and many at \
-                 once; only its own completion proves that a request is done"
+                "a completion may come at any later time: after those of other queues, after the \
+                 peer's answer, and many at once; only its own completion proves that a request is \
+                 done"
             }
             (Call::Poll, Choice::Drip) => "a poll may find one completion of many",
             (Call::Poll, _) => {

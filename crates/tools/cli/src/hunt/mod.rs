@@ -337,7 +337,7 @@ impl Coverage {
 struct SearchOutcome {
     found: Option<Found>,
     /// Failures that happened once and not again.
-    once: Vec<String>,
+    once: Vec<Attempt>,
     /// Reports of runs that did not fail.
     reports: Vec<Told>,
 }
@@ -396,12 +396,11 @@ impl Search<'_> {
         while !self.over() {
             let Some((schedule, attempt)) = self.first_failure(&mut plan)? else { break };
             let (run, after) = (self.runs.load(Ordering::Relaxed), self.begun.elapsed());
-            let what = attempt.what();
             let until = (Instant::now() + CONFIRM).min(self.begun + self.args.time + LATER);
             let jobs = self.jobs.load(Ordering::Relaxed);
             let repeat = |schedule: &Schedule| self.repeat(schedule);
             match shrink::confirm(&schedule, attempt, until, jobs, repeat)? {
-                Some(Confirmed { schedule, attempt, with, without }) => {
+                Ok(Confirmed { schedule, attempt, with, without }) => {
                     let new = Found { schedule, attempt, with, without, run, after };
                     let is_sure = !new.is_doubtful();
                     let known = outcome.found.as_ref().map(|found| found.with);
@@ -412,7 +411,7 @@ impl Search<'_> {
                         break;
                     }
                 }
-                None => outcome.once.push(what),
+                Err(attempt) => outcome.once.push(*attempt),
             }
             // Runs at the same time may disturb each other: replays run alone.
             if outcome.once.len() >= MOST_ONCE {

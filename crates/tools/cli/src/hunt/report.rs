@@ -107,8 +107,9 @@ pub fn nothing(
             name_of(site, &first.sites)
         );
     }
-    for what in &outcome.once {
-        line!(text, "  once, but not again: {what}");
+    for attempt in &outcome.once {
+        line!(text, "  once, but not again: {}", attempt.what());
+        cause(&mut text, "state:", attempt);
     }
     for risk in examination::risks(first.reports.iter().chain(&outcome.reports)) {
         line!(text, "  {risk}");

@@ -43,16 +43,16 @@ pub struct Confirmed {
     pub without: Rate,
 }
 
-/// Shrinks a failing schedule, and replays the schedule, up to `jobs` times at once. `None` if no
-/// replay fails. If the hunt is stopped before two replays have ended, the failed run counts as the
-/// only one.
+/// Shrinks a failing schedule, and replays the schedule, up to `jobs` times at once. `Err`, with the
+/// failed run, if no replay fails. Such a run counts nevertheless if the processes name a mistake of
+/// the program, or if the hunt is stopped before two replays have ended.
 pub fn confirm(
     schedule: &Schedule,
     attempt: Attempt,
     until: Instant,
     jobs: usize,
     run: impl Fn(&Schedule) -> Result<Attempt, String> + Sync,
-) -> Result<Option<Confirmed>, String> {
+) -> Result<Result<Confirmed, Box<Attempt>>, String> {
     let (mut best, mut replays) = (None, 0);
     let shrink_until = until.min(Instant::now() + TIME);
     let mut candidates = vec![shrink(schedule, &attempt, shrink_until, &run)?];
@@ -72,22 +72,27 @@ pub fn confirm(
             }
         }
     }
-    let Some((schedule, attempt, with)) = best else {
-        let (with, without) = (Rate { failed: 1, of: 1 }, Rate { failed: 0, of: 0 });
+    let Some((schedule, failed, with)) = best else {
+        let (with, without) = (Rate { failed: 1, of: 1 + replays }, Rate { failed: 0, of: 0 });
+        let counts = replays < 2 || examination::is_own(&attempt.reports);
         let schedule = original.clone();
-        return Ok((replays < 2).then_some(Confirmed { schedule, attempt, with, without }));
+        return Ok(if counts {
+            Ok(Confirmed { schedule, attempt, with, without })
+        } else {
+            Err(Box::new(attempt))
+        });
     };
     if schedule.is_empty() {
-        return Ok(Some(Confirmed { schedule, attempt, with, without: with }));
+        return Ok(Ok(Confirmed { schedule, attempt: failed, with, without: with }));
     }
     // An occasional failure may happen without any choice. Then no place is to blame.
     let (alone, without) = replay(&Schedule::default(), REPLAYS, until, jobs, &run)?;
-    Ok(Some(match alone {
+    Ok(Ok(match alone {
         Some(attempt) if without.failed * with.of * 2 >= with.failed * without.of => {
             let schedule = Schedule::default();
             Confirmed { schedule, attempt, with: without, without }
         }
-        _ => Confirmed { schedule, attempt, with, without },
+        _ => Confirmed { schedule, attempt: failed, with, without },
     }))
 }
 

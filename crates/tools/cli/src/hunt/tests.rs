@@ -74,7 +74,7 @@ fn what_is_found_is_shrunk_and_replayed() {
 
     let never = |_: &Schedule| Ok(ended(Verdict::Fine, Vec::new()));
     assert!(
-        shrink::confirm(&Schedule::random(3), failed.clone(), late(), 1, never).unwrap().is_none()
+        shrink::confirm(&Schedule::random(3), failed.clone(), late(), 1, never).unwrap().is_err()
     );
 
     // A failure without a choice is not blamed on a choice.
@@ -104,6 +104,24 @@ fn what_is_found_is_shrunk_and_replayed() {
     };
     let found = shrink::confirm(&Schedule::random(3), failed, late(), 1, whole).unwrap().unwrap();
     assert_eq!(found.schedule, Schedule::random(3));
+}
+
+/// HUN-14: a failure that does not happen again counts if a process names a mistake of its program.
+#[test]
+fn a_mistake_that_shows_once_is_found() {
+    let never = |_: &Schedule| Ok(ended(Verdict::Fine, Vec::new()));
+    let told = |code: Code| format!("1\t{code}\twhy").parse::<Told>().unwrap();
+    let confirm = |code| {
+        let failed = ended(Verdict::Status(1), points(1));
+        let failed = Attempt { reports: vec![told(code)], ..failed };
+        shrink::confirm(&Schedule::random(3), failed, late(), 1, never).unwrap()
+    };
+    let found = confirm(Code::OutsideRegion).unwrap();
+    assert!(found.with.failed == 1 && found.with.of > REPLAYS);
+    assert!(!found.with.is_doubtful(&found.attempt));
+    for chance in [Code::CallFailed, Code::QueuePairFailed, Code::Ended] {
+        assert_eq!(confirm(chance).err().map(|failed| failed.reports[0].code), Some(chance));
+    }
 }
 
 /// HUN-14: a failure below 3 of 5 runs may be chance. A program that fails without a choice runs
