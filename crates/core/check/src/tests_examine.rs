@@ -91,7 +91,7 @@ fn an_arm_that_was_never_repeated() {
 /// CHK-15: another thread than the one that polls took the last event, and nobody armed.
 #[test]
 fn an_event_that_another_thread_dropped() {
-    let mut text = |poller| {
+    let text = |poller| {
         let mut l = ledger(8, 64);
         l.armed(2, ARMED);
         l.polled(2, received(1), POLLED);

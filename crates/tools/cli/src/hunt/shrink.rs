@@ -43,9 +43,9 @@ pub struct Confirmed {
     pub without: Rate,
 }
 
-/// Shrinks a failing schedule, and replays the schedule, up to `jobs` times at once. `Err`, with the
-/// failed run, if no replay fails. Such a run counts nevertheless if the processes name a mistake of
-/// the program, or if the hunt is stopped before two replays have ended.
+/// Shrinks a failing schedule, and replays the schedule, up to `jobs` times at once. `Err`, with
+/// the failed run, if no replay fails. Such a run counts nevertheless if the processes name a
+/// mistake of the program, or if the hunt is stopped before two replays have ended.
 pub fn confirm(
     schedule: &Schedule,
     attempt: Attempt,
