@@ -88,7 +88,7 @@ fn an_arm_that_was_never_repeated() {
     assert_eq!(first(&mut l, &stuck(never, pair())).0, Code::NeverArmed);
 }
 
-/// CHK-15: another thread than the one that polls took the last event, and nobody armed.
+/// CHK-15: another thread than the one that polls took the last event, and no thread armed.
 #[test]
 fn an_event_that_another_thread_dropped() {
     let text = |poller| {
