@@ -28,8 +28,9 @@ impl Qp {
         }
         let sends = matches!(self.attr.state, QpState::Rts | QpState::Sqd) && !self.paused;
         // A plain ACK leaves behind a departing request or ahead of it, as set by the host. The ACK
-        // never leaves behind a message of several packets. Otherwise the peer would get the answer
-        // to its request, with an event, before the request completes.
+        // never leaves behind a message of several packets that gives the peer a completion.
+        // Otherwise the peer would get the answer to its request, with an event, before the request
+        // completes.
         let ahead = sends && self.ack_leads_request();
         let ack_last = self.responder.only_ack_waits() && !ahead;
         if !ack_last

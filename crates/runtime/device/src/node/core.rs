@@ -153,8 +153,8 @@ impl Node {
     }
 
     /// The program asked for an event, so it is about to sleep. Packets deferred to the next poll
-    /// leave now. A program that sleeps on the descriptor by itself (`epoll`), and not in a
-    /// get-event call, needs the background thread at the sockets. `idly`: see `Policy::arms`.
+    /// leave now. A program that sleeps in a call that does not drive needs the background thread
+    /// at the sockets. `idly`: see `Outside::arms`.
     pub(crate) fn about_to_sleep(&self, idly: bool) {
         // A program whose waits drive sends the rest before it sleeps.
         let delayed = || self.any_delayed.load(Ordering::Relaxed);
@@ -162,8 +162,8 @@ impl Node {
         {
             self.send_what_waits(PATIENCE);
         }
-        if self.policy.arms(idly, || self.sleeps_of_caller()) {
-            self.wake_thread();
+        if self.policy.outside.arms(idly, || self.sleeps_of_caller()) {
+            self.call_thread_back();
         }
     }
 
@@ -179,7 +179,13 @@ impl Node {
     /// A task of the program waits for an event without a thread of its own. Only the background
     /// thread drives.
     pub(crate) fn sleeps_without_us(&self) {
-        if self.policy.task_waits() {
+        self.policy.outside.task_waits();
+        self.call_thread_back();
+    }
+
+    /// Only the background thread drives from now on.
+    fn call_thread_back(&self) {
+        if self.policy.thread_is_away() {
             self.wake_thread();
         }
     }

@@ -1,40 +1,29 @@
-//! The policy of driving the device: by the program's polls, a get-event call, or the background
-//! thread.
+//! The policy of driving the device: by the program's polls, a wait of the program, or the
+//! background thread.
 //!
-//! A waiting thread drives the device. The program shows its behaviour only by its calls. So the
-//! program's state ([`Program`]) is a guess, and a wrong guess costs time and nothing else. The
+//! A waiting thread drives the device. Threads that wait are known ([`Drivers`]), as are polls,
+//! arms, and an event after which the program has not polled. Only a program that waits outside of
+//! the calls that drive is guessed ([`Outside`]). A wrong guess costs time and nothing else. The
 //! background thread publishes whether it sleeps, and until when ([`Thread`]). So a thread that
 //! leaves work for the background thread knows whether a wake-up is necessary. The actions after a
 //! wake-up depend on both states and on the history ([`Pace`]). No function here reads a clock,
 //! makes a system call or takes a lock.
-//!
-//! ```text
-//!            an event is given            it looks                  time is over
-//!   Runs ───────────────────────▶ Given ───────────▶ Works ───────────────────────▶ Runs
-//!     │                                                                               ▲
-//!     │ arms again and again without a get-event call, or a task waits                │
-//!     ▼                                                                               │
-//!   Sleeps (on the descriptors, without us) ──────────────────────────────────────────┘
-//!             sleeps in a get-event call, arms a queue that is still armed while it polls,
-//!             or polls between many wake-ups of the thread and arms nothing
-//! ```
+use self::outside::Outside;
 use self::yields::Yields;
 use super::costs::Costs;
 use super::drivers::Drivers;
 use adverb_engine::Time;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 pub(crate) mod naps;
+mod outside;
 pub(crate) mod yields;
 
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-/// After this many arms without a sleep in a get-event call, the program counts as sleeping on the
-/// descriptors by itself.
-const ARMS: u8 = 8;
 /// After an event, the program has the sockets to itself for this time, until it polls. The program
 /// may have lost the processor. A promise of `docs/design/notification.md`.
 const GIVEN: Duration = Duration::from_millis(10);
@@ -60,107 +49,27 @@ pub(super) const LONGEST_AWAY: Duration = Duration::from_millis(1);
 /// Largest number of wake-ups without a spin after a spin in vain.
 const MOST_SKIPPED: u32 = 256;
 
-/// The program's behaviour, as far as its calls show it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Program {
-    /// The program polls, or does something else. `arms` counts arms since the last sleep in a
-    /// get-event call.
-    Runs { arms: u8 },
-    /// The program was given an event and has not polled since. If the thread added a completion
-    /// between the arm and the poll, the poll would take the completion, and its event would be
-    /// left over. Such an event is legal (CQN-8), but rare on hardware, and some programs take it
-    /// for an error.
-    Given { arms: u8, until: Time },
-    /// The program has polled after an event.
-    Works { arms: u8, until: Time },
-    /// The program arms, and sleeps on the descriptors by itself (`epoll`, or a task). Only the
-    /// thread drives.
-    Sleeps,
+/// What the program does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Program {
+    /// The program sleeps, and no thread of it drives. Only the background thread drives.
+    sleeps: bool,
+    /// Until then the program has the sockets to itself. If the thread added a completion between
+    /// the arm and the poll, the poll would take the completion, and its event would be left over.
+    /// Such an event is legal (CQN-8), but rare on hardware, and some programs take it for an
+    /// error.
+    until: Time,
 }
-
-/// [`Program::Given`] in a word.
-const GIVEN_STATE: u64 = 1;
 
 impl Program {
-    const NEW: Program = Program::Runs { arms: 0 };
-
-    fn arms(self) -> u8 {
-        match self {
-            Program::Runs { arms } | Program::Given { arms, .. } | Program::Works { arms, .. } => {
-                arms
-            }
-            Program::Sleeps => ARMS,
-        }
-    }
-
-    /// The program arms a queue.
-    fn arms_once(self) -> Program {
-        let more = self.arms() + 1;
-        match self {
-            _ if more > ARMS => Program::Sleeps,
-            Program::Runs { .. } | Program::Sleeps => Program::Runs { arms: more },
-            Program::Given { until, .. } => Program::Given { arms: more, until },
-            Program::Works { until, .. } => Program::Works { arms: more, until },
-        }
-    }
-
-    /// The program was given an event.
-    fn given(self, now: Time) -> Program {
-        match self {
-            Program::Sleeps => self,
-            _ => Program::Given { arms: self.arms(), until: now + GIVEN },
-        }
-    }
-
-    /// The program polls a queue.
-    fn looks(self, now: Time, costs: Costs) -> Program {
-        match self {
-            Program::Given { arms, .. } => {
-                Program::Works { arms, until: now + costs.wake_up * WORKS }
-            }
-            _ => self,
-        }
-    }
-
-    /// The program sleeps in a get-event call, which drives the device itself.
-    fn waits(self) -> Program {
-        match self {
-            Program::Given { until, .. } => Program::Given { arms: 0, until },
-            Program::Works { until, .. } => Program::Works { arms: 0, until },
-            Program::Runs { .. } | Program::Sleeps => Program::NEW,
-        }
-    }
-
     /// Does the program have the sockets to itself?
     pub(super) fn has_sockets(self, now: Time) -> bool {
-        match self {
-            Program::Given { until, .. } | Program::Works { until, .. } => now < until,
-            Program::Runs { .. } | Program::Sleeps => false,
-        }
-    }
-
-    /// As a word: two bits for the state, four for the arms, the rest for the time.
-    fn word(self) -> u64 {
-        let (state, arms, until) = match self {
-            Program::Runs { arms } => (0, arms, 0),
-            Program::Given { arms, until } => (GIVEN_STATE, arms, until.0),
-            Program::Works { arms, until } => (2, arms, until.0),
-            Program::Sleeps => (3, ARMS, 0),
-        };
-        state | u64::from(arms) << 2 | until << 6
-    }
-
-    #[inline]
-    fn of(word: u64) -> Program {
-        let (arms, until) = ((word >> 2 & 0xf) as u8, Time(word >> 6));
-        match word & 3 {
-            0 => Program::Runs { arms },
-            GIVEN_STATE => Program::Given { arms, until },
-            2 => Program::Works { arms, until },
-            _ => Program::Sleeps,
-        }
+        !self.sleeps && now < self.until
     }
 }
+
+/// In [`Policy::until`]: the program was given an event and has not polled since.
+const GIVEN_EVENT: u64 = 1;
 
 /// The state of the background thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,20 +110,16 @@ pub(crate) struct Policy {
     pub(crate) yields: Yields,
     /// Set once, when the background thread has started.
     costs: OnceLock<Costs>,
-    /// Arms so far, and waits of tasks. The background thread watches the number change.
-    armed: AtomicU64,
-    /// Consecutive arms of an already armed queue, up to [`ARMS`], and the number of sleeps of the
-    /// arming thread at the first of these arms.
-    idle_arms: AtomicU8,
-    sleeps: AtomicU64,
+    /// The guess about waits that do not drive.
+    pub(crate) outside: Outside,
     /// One-sided requests until the background thread is told of the posting thread. 0: the
     /// background thread watches a poster.
     posts: AtomicU32,
     /// The posting thread of the program. 0: no thread was named since the background thread
     /// looked.
     poster: AtomicI32,
-    /// A [`Program`].
-    program: AtomicU64,
+    /// [`Program::until`] times two, and [`GIVEN_EVENT`].
+    until: AtomicU64,
     /// A [`Thread`]. SeqCst: a thread that leaves work stores the work and then reads this word.
     /// The background thread stores this word and then reads the work. So neither misses the other.
     thread: AtomicU64,
@@ -228,12 +133,10 @@ impl Policy {
             looks: AtomicU64::new(0),
             yields: Yields::new(tick),
             costs: OnceLock::new(),
-            armed: AtomicU64::new(0),
-            idle_arms: AtomicU8::new(0),
-            sleeps: AtomicU64::new(0),
+            outside: Outside::default(),
             posts: AtomicU32::new(u32::from(!tick.is_zero())),
             poster: AtomicI32::new(0),
-            program: AtomicU64::new(Program::NEW.word()),
+            until: AtomicU64::new(0),
             thread: AtomicU64::new(Thread::Awake.word()),
         }
     }
@@ -247,25 +150,10 @@ impl Policy {
         self.costs.get().copied().unwrap_or_default()
     }
 
-    /// The program's state. If threads of the program wait, and none of them drives, this is known.
+    /// What the program does.
     pub(super) fn program(&self) -> Program {
-        if self.drivers.are_missing() {
-            return Program::Sleeps;
-        }
-        self.guess()
-    }
-
-    #[inline]
-    fn guess(&self) -> Program {
-        Program::of(self.program.load(Ordering::Relaxed))
-    }
-
-    fn change(&self, change: impl Fn(Program) -> Program) -> Program {
-        let of = |word| change(Program::of(word));
-        let change = |word| Some(of(word).word());
-        match self.program.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change) {
-            Ok(word) | Err(word) => of(word),
-        }
+        let sleeps = self.drivers.are_missing() || self.outside.sleeps();
+        Program { sleeps, until: Time(self.until.load(Ordering::Relaxed) >> 1) }
     }
 
     /// A call of the program drives progress. Returns the number of earlier calls.
@@ -282,7 +170,7 @@ impl Policy {
 
     /// What the program has done so far.
     pub(super) fn shown(&self) -> Shown {
-        let armed = self.armed.load(Ordering::Relaxed);
+        let armed = self.outside.armed();
         let (turns, left) = (self.yields.turns(), self.drivers.left());
         Shown { looks: self.looks(), turns, left, armed }
     }
@@ -290,56 +178,14 @@ impl Policy {
     /// The program polls a queue.
     #[inline]
     pub(crate) fn looks_at_queue(&self, now: impl Fn() -> Time) {
-        if self.program.load(Ordering::Relaxed) & 3 == GIVEN_STATE {
-            self.change(|program| program.looks(now(), self.costs()));
+        if self.until.load(Ordering::Relaxed) & GIVEN_EVENT != 0 {
+            self.until.store((now() + self.costs().wake_up * WORKS).0 << 1, Ordering::Relaxed);
         }
-    }
-
-    /// The program armed a queue. `idly`: the queue was armed already, so no event has come since
-    /// the last arm. `sleeps`: how often the calling thread has slept so far. `true` if only the
-    /// background thread drives from now on, and must be woken.
-    ///
-    /// A program that sleeps on the descriptors does so after an arm. A thread that repeatedly arms
-    /// idly, and has not slept meanwhile, looks at the descriptors in a loop: this thread spins.
-    pub(super) fn arms(&self, idly: bool, sleeps: impl Fn() -> u64) -> bool {
-        self.armed.fetch_add(1, Ordering::Relaxed);
-        if idly {
-            if self.guess().arms() == 0 {
-                // The program already counts as running.
-                return false;
-            }
-            let row = self.idle_arms.load(Ordering::Relaxed);
-            if row != 0 && row < ARMS {
-                self.idle_arms.store(row + 1, Ordering::Relaxed);
-                return false;
-            }
-            let (before, now) = (self.sleeps.load(Ordering::Relaxed), sleeps());
-            if row == ARMS && now == before {
-                self.change(Program::waits);
-            }
-            self.idle_arms.store(1, Ordering::Relaxed);
-            self.sleeps.store(now, Ordering::Relaxed);
-            return false;
-        }
-        self.idle_arms.store(0, Ordering::Relaxed);
-        self.change(Program::arms_once) == Program::Sleeps && self.thread_is_away()
-    }
-
-    /// A task waits without a thread of its own. `true` as for [`Policy::arms`].
-    pub(super) fn task_waits(&self) -> bool {
-        self.armed.fetch_add(1, Ordering::Relaxed);
-        self.change(|_| Program::Sleeps);
-        self.thread_is_away()
-    }
-
-    /// A thread of the program sleeps in a get-event call.
-    pub(crate) fn waits(&self) {
-        self.change(Program::waits);
     }
 
     /// The program was given an event.
     pub(crate) fn given(&self, now: Time) {
-        self.change(|program| program.given(now));
+        self.until.store((now + GIVEN).0 << 1 | GIVEN_EVENT, Ordering::Relaxed);
     }
 
     /// Does the background thread stay away from the sockets, and look again within
@@ -461,12 +307,12 @@ impl Pace {
         self.away
     }
 
-    /// The thread has woken, in the state [`Program::Sleeps`]. Does the program poll by now? A
+    /// The thread has woken, and the program counts as asleep. Does the program poll by now? A
     /// program that sleeps on the descriptors arms a queue before each sleep. The caller asks this
     /// before [`Pace::wakes`].
     pub(super) fn sees_polls(&mut self, shown: Shown, program: Program) -> bool {
         let polled = shown.looks.wrapping_sub(self.seen.looks) >= AWAKE;
-        let awake = program == Program::Sleeps && polled && shown.armed == self.seen.armed;
+        let awake = program.sleeps && polled && shown.armed == self.seen.armed;
         self.awake = if awake { self.awake + 1 } else { 0 };
         let enough = self.awake >= MOST_AWAKE;
         if enough {
@@ -497,17 +343,17 @@ impl Pace {
         let left = shown.left != self.seen.left;
         let spins = spun || shown.turns != self.seen.turns || receives;
         self.silent = !self.away.is_zero() && polled == 0 && !left && !waits;
-        if program != Program::Sleeps && (waits || left) {
+        if !program.sleeps && (waits || left) {
             // A driver that waited all the time wakes this thread when it leaves. A driver that has
             // left is likely to come back.
             self.seen = shown;
             self.away = if left { LONGEST_AWAY } else { Duration::ZERO };
             return Turn::Aside;
         }
-        if spins && program != Program::Sleeps && self.needed > 0 && !receives {
+        if spins && !program.sleeps && self.needed > 0 && !receives {
             self.needed -= 1;
             self.away = Duration::ZERO;
-        } else if spins && program != Program::Sleeps {
+        } else if spins && !program.sleeps {
             if !self.away.is_zero() {
                 self.more /= 2;
             }
@@ -544,7 +390,7 @@ impl Pace {
             // No thread of the program polls, so the thread watches the sockets.
             Duration::ZERO
         };
-        if self.away < self.first_away() || program == Program::Sleeps {
+        if self.away < self.first_away() || program.sleeps {
             self.away = Duration::ZERO;
         }
         self.seen = now;

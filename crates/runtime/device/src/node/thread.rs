@@ -145,7 +145,7 @@ pub(super) fn turn(node: &Node, pace: &mut Pace, news: bool, at_sockets: bool) {
     node.run_watches();
     let woke = node.policy.shown();
     if pace.sees_polls(woke, node.policy.program()) {
-        node.policy.waits();
+        node.policy.outside.ends();
     }
     let turn = pace.wakes(
         woke,

@@ -199,7 +199,7 @@ impl<T> EventQueue<T> {
     pub fn pop_step(&self, node: &Node, slept: bool, read: impl Fn(&T)) -> Option<T> {
         let event = match slept {
             false => self.list.try_pop(&read).or_else(|| self.look(node, &read)).or_else(|| {
-                node.policy.waits();
+                node.policy.outside.ends();
                 self.look(node, &read)
             }),
             true => {
@@ -230,7 +230,7 @@ impl<T> EventQueue<T> {
             return Err(Errno::EAGAIN);
         }
         if let Some(node) = node {
-            node.policy.waits();
+            node.policy.outside.ends();
         }
         let mut driving = Driving::new(node);
         let started = Instant::now();

@@ -83,7 +83,7 @@ pub fn begin(kind: Kind) -> Wait {
         let driver = |_| Wait::Drives(Driver { place: None });
         return node.mads_fd().map_or(Wait::Idle, driver);
     }
-    node.policy.waits();
+    node.policy.outside.ends();
     let place = node.policy.drivers.enter_alone();
     place.map_or(Wait::Alone, |place| Wait::Drives(Driver { place: Some(place) }))
 }

@@ -12,7 +12,7 @@ use crate::qp::{Counters, QpConfig};
 use crate::room::OutOfMemory;
 use crate::time::Time;
 use crate::types::QpType;
-use crate::wr::SendFlags;
+use crate::wr::{SendFlags, SendOp};
 use adverb_wire::{Headers, Psn, ack_timeout_ns};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -26,6 +26,9 @@ fn patient(t: Duration) -> Duration {
     const SCHEDULED: Duration = Duration::from_millis(20);
     t.max(SCHEDULED.min(4 * t))
 }
+
+/// A plain ACK waits for a WRITE of at most so many packets.
+const FEW: u64 = 64;
 
 /// Unwrapped PSNs start in the second lap, so that subtracting from a PSN never underflows.
 const FIRST_LAP: u64 = 1 << Psn::BITS;
@@ -238,10 +241,15 @@ impl Requester {
 
     /// Does the next packet belong to a message of several packets, or ask for several (READ)? A
     /// rendezvous counts too, because its request is acknowledged before the final message comes.
+    ///
+    /// A WRITE of few packets with no request behind it does not count: its end is no completion at
+    /// the peer, and the ACK leaves soon.
     pub(crate) fn is_at_long_message(&self) -> bool {
         self.cur.idx < self.sq.posted && {
             let wqe = self.sq.wqe(self.cur.idx);
-            wqe.len > self.mtu || wqe.flags.contains(SendFlags::RENDEZVOUS)
+            let is_last = self.cur.idx + 1 == self.sq.posted;
+            let is_few = is_last && wqe.len <= self.mtu * FEW && matches!(wqe.op, SendOp::Write(_));
+            wqe.len > self.mtu && !is_few || wqe.flags.contains(SendFlags::RENDEZVOUS)
         }
     }
 

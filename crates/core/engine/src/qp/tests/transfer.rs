@@ -474,12 +474,23 @@ fn unsignaled_requests_complete_in_silence_and_free_their_slots() {
 }
 
 /// The ACK of a request goes before or behind a short answer, as the host says, and always before a
-/// long answer. Otherwise the requester would receive the answer long before its request completes.
+/// long answer that the requester receives. Otherwise the requester would receive the answer long
+/// before its request completes. It goes behind a WRITE of few packets, unless more requests follow.
 #[test]
 fn an_ack_does_not_wait_for_a_long_message() {
-    let orders = [(1000, AckOrder::Behind), (1000, AckOrder::Ahead), (5000, AckOrder::Behind)];
-    for (len, order) in orders {
-        let ack_first = order == AckOrder::Ahead || len > 4096;
+    use AckOrder::{Ahead, Behind};
+    let write = |p: &Pair| SendOp::Write(p.sides[0].remote(0));
+    let send = |_: &Pair| SendOp::Send;
+    let cases: [(&dyn Fn(&Pair) -> SendOp, usize, usize, AckOrder, bool); 7] = [
+        (&send, 1000, 0, Behind, false),
+        (&send, 1000, 0, Ahead, true),
+        (&send, 5000, 0, Behind, true),
+        (&write, 20_000, 0, Behind, false),
+        (&write, 20_000, 0, Ahead, true),
+        (&write, 20_000, 1, Behind, true),
+        (&write, 300_000, 0, Behind, true),
+    ];
+    for (op, len, more, order, ack_first) in cases {
         let mut p = Pair::new(Setup::new(QpType::Rc));
         p.sides[1].qp.set_ack_order(order);
         p.recv(1, 1, 0, 100);
@@ -487,7 +498,9 @@ fn an_ack_does_not_wait_for_a_long_message() {
         p.post(0, 3, SendOp::Send, 0, 100);
         p.pump(0);
         while p.deliver() {}
-        p.post(1, 4, SendOp::Send, 0, len);
+        for _ in 0..=more {
+            p.post(1, 4, op(&p), 0, len);
+        }
         p.run();
         let answer: Vec<_> = p.log.iter().filter(|f| f.from == 1).map(Flying::op).collect();
         let acks = |at: Option<&Operation>| at == Some(&Operation::Acknowledge);

@@ -1,5 +1,8 @@
+use super::outside::ARMS;
 use super::yields::Yielded;
 use super::*;
+
+const SLEEPS: Program = Program { sleeps: true, until: Time::ZERO };
 
 fn at(us: u64) -> Time {
     Time(us * 1000)
@@ -34,7 +37,7 @@ impl World {
     fn thread(&mut self, work: bool) {
         let woke = self.policy.shown();
         if self.pace.sees_polls(woke, self.policy.program()) {
-            self.policy.waits();
+            self.policy.outside.ends();
         }
         let turn = self.pace.wakes(woke, [self.drives, false], self.policy.program(), || self.now);
         if let Turn::Receive { .. } = turn {
@@ -62,87 +65,67 @@ impl World {
 }
 
 #[test]
-fn states_come_out_of_their_words_as_they_went_in() {
-    for arms in 0..=ARMS {
-        for until in [0, 1, at(u64::from(u32::MAX)).0, (1 << 58) - 1].map(Time) {
-            for program in [
-                Program::Runs { arms },
-                Program::Given { arms, until },
-                Program::Works { arms, until },
-            ] {
-                assert_eq!(Program::of(program.word()), program);
-            }
-        }
-    }
-    assert_eq!(Program::of(Program::Sleeps.word()), Program::Sleeps);
-}
-
-#[test]
 fn a_program_that_arms_without_waiting_sleeps_by_itself() {
     let policy = Policy::new(Duration::from_millis(4));
-    policy.set_thread(Thread::Away);
     for n in 1..=ARMS {
-        assert!(!policy.arms(false, || 0), "arm {n}");
+        assert!(!policy.outside.arms(false, || 0), "arm {n}");
     }
-    assert!(policy.arms(false, || 0));
-    assert_eq!(policy.program(), Program::Sleeps);
-    policy.set_thread(Thread::Asleep { until: 7 });
-    assert!(!policy.arms(false, || 0), "a thread at the sockets is not told again");
-    policy.waits();
-    assert_eq!(policy.program(), Program::NEW);
+    assert!(policy.outside.arms(false, || 0));
+    assert!(policy.program().sleeps);
+    policy.outside.ends();
+    assert!(!policy.program().sleeps);
 }
 
 #[test]
 fn waits_in_get_event_calls_keep_the_arms_from_adding_up() {
     let policy = Policy::new(Duration::from_millis(4));
     for n in 0..100 {
-        policy.arms(false, || 0);
-        policy.waits();
+        policy.outside.arms(false, || 0);
+        policy.outside.ends();
         policy.given(at(n));
         policy.looks_at_queue(|| at(n));
     }
-    assert_ne!(policy.program(), Program::Sleeps);
+    assert!(!policy.program().sleeps);
 }
 
 #[test]
 fn a_program_that_arms_what_is_armed_does_not_sleep() {
     let policy = Policy::new(Duration::from_millis(4));
-    policy.set_thread(Thread::Away);
     // A progress thread: it polls, arms, looks at the descriptor, and begins again. Sometimes an
     // event comes.
     for n in 0..10_000 {
-        assert!(!policy.arms(n % 50 != 0, || 7), "arm {n}");
-        assert_ne!(policy.program(), Program::Sleeps);
+        assert!(!policy.outside.arms(n % 50 != 0, || 7), "arm {n}");
+        assert!(!policy.program().sleeps);
     }
     // The thread stops spinning and sleeps on the descriptor, each time until an event has come.
     for _ in 0..=ARMS {
-        policy.arms(false, || 0);
+        policy.outside.arms(false, || 0);
     }
-    assert_eq!(policy.program(), Program::Sleeps);
+    assert!(policy.program().sleeps);
     // A second arm before each sleep changes nothing.
     for n in 0..1000 {
-        policy.arms(n % 2 == 1, || 7);
-        assert_eq!(policy.program(), Program::Sleeps);
+        policy.outside.arms(n % 2 == 1, || 7);
+        assert!(policy.program().sleeps);
     }
     // The thread arms whenever something else wakes it, and sleeps again.
     for n in 0..1000 {
-        policy.arms(true, || 100 + n);
-        assert_eq!(policy.program(), Program::Sleeps);
+        policy.outside.arms(true, || 100 + n);
+        assert!(policy.program().sleeps);
     }
     // The thread spins again.
     for _ in 0..2 * ARMS {
-        policy.arms(true, || 7);
+        policy.outside.arms(true, || 7);
     }
-    assert_eq!(policy.program(), Program::NEW);
+    assert!(!policy.program().sleeps);
 }
 
 #[test]
 fn one_that_arms_twice_before_each_sleep_sleeps_by_itself() {
     let policy = Policy::new(Duration::from_millis(4));
     for n in 0..4 * ARMS {
-        policy.arms(n % 2 == 1, || 7);
+        policy.outside.arms(n % 2 == 1, || 7);
     }
-    assert_eq!(policy.program(), Program::Sleeps);
+    assert!(policy.program().sleeps);
 }
 
 #[test]
@@ -170,7 +153,7 @@ fn an_event_gives_the_sockets_to_the_program_for_a_while() {
     assert!(!policy.program().has_sockets(at(5_200)));
     policy.looks_at_queue(|| at(5_100));
     assert!(!policy.program().has_sockets(at(5_200)), "only the first look counts");
-    policy.task_waits();
+    policy.outside.task_waits();
     policy.given(at(6_000));
     assert!(!policy.program().has_sockets(at(6_000)), "nobody else looks then");
 }
@@ -233,7 +216,7 @@ fn a_program_that_stops_polling_waits_a_millisecond_for_the_thread() {
 #[test]
 fn a_program_that_sleeps_by_itself_never_finds_the_thread_away() {
     let mut world = World::new();
-    world.policy.task_waits();
+    world.policy.outside.task_waits();
     for n in 0..10_000 {
         // A look now and then, as programs have in an event loop.
         if n % 3 == 0 {
@@ -301,11 +284,11 @@ fn a_program_in_the_middle_of_long_copies_has_the_rings_to_itself() {
 fn a_thread_that_takes_work_from_a_program_that_polls_goes_away() {
     let mut pace = Pace::default();
     let polls = Shown { looks: SPINS, ..Shown::default() };
-    pace.received(true, [Shown::default(), polls], Program::NEW);
+    pace.received(true, [Shown::default(), polls], Program::default());
     assert_eq!(pace.away(), pace.first_away());
-    pace.received(true, [polls, polls], Program::NEW);
+    pace.received(true, [polls, polls], Program::default());
     assert_eq!(pace.away(), Duration::ZERO, "work of its own");
-    pace.received(true, [polls, Shown { looks: 1000, ..Shown::default() }], Program::Sleeps);
+    pace.received(true, [polls, Shown { looks: 1000, ..Shown::default() }], SLEEPS);
     assert_eq!(pace.away(), Duration::ZERO, "nobody else works");
 }
 
@@ -345,14 +328,14 @@ fn a_program_that_polls_now_and_then_keeps_the_thread_at_the_sockets() {
 fn a_program_that_polls_does_not_count_as_asleep_for_ever() {
     let mut world = World::new();
     for _ in 0..=ARMS {
-        world.policy.arms(false, || 0);
+        world.policy.outside.arms(false, || 0);
     }
     let (mut taken, mut sleeps) = (0, 0);
     for n in 0..100_000_u64 {
         world.policy.drives();
         let asleep = world.wakes_at.is_none();
         taken += u32::from(world.step(n % 40 == 0) && asleep);
-        sleeps += u32::from(world.policy.program() == Program::Sleeps);
+        sleeps += u32::from(world.policy.program().sleeps);
     }
     assert!(taken < 100, "the thread took {taken} packets of {sleeps}");
     assert_eq!(world.pace.away(), LONGEST_AWAY);
@@ -365,11 +348,11 @@ fn a_program_that_arms_before_each_sleep_counts_as_asleep() {
     for n in 0..100_000_u64 {
         if n % 40 == 0 {
             (0..100).for_each(|_| _ = world.policy.drives());
-            world.policy.arms(false, || 0);
+            world.policy.outside.arms(false, || 0);
         }
         world.step(n % 40 == 20);
     }
-    assert_eq!(world.policy.program(), Program::Sleeps);
+    assert!(world.policy.program().sleeps);
     assert!(world.wakes_at.is_none());
 }
 
@@ -416,12 +399,16 @@ fn times_follow_the_cost_of_a_wake_up() {
     let [fast, slow] = [5, 25].map(|us| {
         let wake_up = Duration::from_micros(us);
         let costs = Costs { wake_up, ..Costs::default() };
-        let program = Program::Given { arms: 0, until: at(1000) }.looks(at(0), costs);
-        let works = (0..1000).take_while(|n| program.has_sockets(at(0) + wake_up * *n)).count();
+        let policy = Policy::new(Duration::from_millis(4));
+        policy.set_costs(costs);
+        policy.given(at(0));
+        policy.looks_at_queue(|| at(0));
+        let has_sockets = |n: &u32| policy.program().has_sockets(at(0) + wake_up * *n);
+        let works = (0..1000).take_while(has_sockets).count();
         let (mut pace, mut shown) = (Pace::new(costs), Shown::default());
         let stays = [(); 4].map(|()| {
             shown.looks += SPINS;
-            pace.wakes(shown, [false; 2], Program::NEW, || at(0));
+            pace.wakes(shown, [false; 2], Program::default(), || at(0));
             pace.away().as_nanos() / wake_up.as_nanos()
         });
         (works, stays)
