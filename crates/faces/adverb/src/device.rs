@@ -88,6 +88,9 @@ impl Device {
     /// The errno of the kernel, which refused a descriptor, a thread or UDP port 4791.
     pub fn open(&self) -> Result<Context> {
         let context = Context(self.0.open()?);
+        #[cfg(feature = "waits")]
+        adverb_interpose::register();
+        #[cfg(not(feature = "waits"))]
         adverb_waits::register();
         Ok(context)
     }

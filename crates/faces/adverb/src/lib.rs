@@ -83,6 +83,10 @@
 //! * `tokio`: channels on tokio's reactor, and connection setup without blocking, in
 //!   `adverb::tokio`. `cargo doc --features tokio` shows the module. All other futures and streams
 //!   of the crate run on tokio without this feature.
+//! * `waits`: `epoll_wait` and `poll` of this program drive the device while they wait, so an event
+//!   wakes one thread and not two. This concerns every reactor that calls the C library, such as
+//!   tokio's. The crate's functions stand in front of the C library's, and change nothing in a
+//!   program without an open device. Under `adverb run` the waits drive without this feature.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -22,8 +22,10 @@ mod select;
 use core::ffi::{c_int, c_long, c_void};
 use core::mem::MaybeUninit;
 
+pub use epoll::{adverb_preload_epoll_ctl, adverb_preload_epoll_pwait, adverb_preload_epoll_wait};
 pub use hooks::{Called, Driver, Hooks, VERSION, closed, copied};
 use libc::{pollfd, sigset_t, timespec};
+pub use poll::{adverb_preload_poll, adverb_preload_ppoll};
 
 use crate::real::{errno, set_errno};
 

@@ -71,22 +71,29 @@ static HOOKS: Hooks = Hooks {
     controlled,
 };
 
+/// Takes the hooks. Returns the C library's `ppoll`, or null if the version of the hooks differs.
+pub type Register = unsafe extern "C" fn(*const Hooks) -> *mut c_void;
+
 /// Has the preloaded library, if there is one, call the device in its waits. A process without an
 /// open device has no use for this.
 pub fn register() {
+    register_or(None);
+}
+
+/// As [`register`]. Without a preloaded library, `own` takes the hooks.
+pub fn register_or(own: Option<Register>) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         // SAFETY: a string; the call only looks up a name.
         let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"adverb_wait_hooks".as_ptr()) };
-        if found.is_null() {
-            return;
-        }
-        type Register = unsafe extern "C" fn(*const Hooks) -> *mut c_void;
-        // SAFETY: only the preloaded library defines this name, with this signature. The structure
-        // and its functions stay, because the library is never unloaded. The preload returns the C
-        // library's `ppoll`.
+        let found = (!found.is_null()).then(|| {
+            // SAFETY: only the preloaded library defines this name, with this signature.
+            unsafe { core::mem::transmute::<*mut c_void, Register>(found) }
+        });
+        let Some(register) = found.or(own) else { return };
+        // SAFETY: the structure and its functions stay, because no library with these is ever
+        // unloaded.
         unsafe {
-            let register = core::mem::transmute::<*mut c_void, Register>(found);
             let ppoll = register(&raw const HOOKS);
             if ppoll.is_null() {
                 log::warn!("the preloaded library is of another version: waits drive no device");

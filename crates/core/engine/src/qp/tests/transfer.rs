@@ -475,7 +475,8 @@ fn unsignaled_requests_complete_in_silence_and_free_their_slots() {
 
 /// The ACK of a request goes before or behind a short answer, as the host says, and always before a
 /// long answer that the requester receives. Otherwise the requester would receive the answer long
-/// before its request completes. It goes behind a WRITE of few packets, unless more requests follow.
+/// before its request completes. It goes behind a WRITE of few packets, unless more requests
+/// follow.
 #[test]
 fn an_ack_does_not_wait_for_a_long_message() {
     use AckOrder::{Ahead, Behind};
