@@ -321,7 +321,11 @@ impl Ledger {
         let other = scene.pairs.iter().find(|other| other.has_failed() && other.joins(pair));
         let mut ends = [Some(pair), other].into_iter().flatten();
         let earlier = ends.find_map(|end| self.regions.deregistered(end.unknown_key));
+        let own_queue = |queue: &&QueueScene| [pair.send_cq, pair.recv_cq].contains(&queue.number);
+        let overflowed = scene.queues.iter().filter(own_queue).find(|queue| queue.overflowed);
+        let made = overflowed.and_then(|queue| self.cqs.get(&queue.number)).map_or(0, |cq| cq.made);
         let places = [
+            ("CQ made", made),
             ("deregistered", earlier.map_or(0, |of| of.deregistered)),
             ("posted", own.map_or(open, |f| f.posted)),
             ("failure polled", own.map_or(0, |f| f.polled)),

@@ -437,6 +437,18 @@ fn the_shared_queue_without_a_receive_is_named() {
     assert!(report.text.contains("1 was posted"), "{}", report.text);
 }
 
+/// CHK-15: a queue pair that failed because its CQ overflowed names the call that made the CQ.
+#[test]
+fn the_size_of_an_overflowed_queue_is_named() {
+    let failed = PairScene { state: "ERR", error: "the CQ overflowed".into(), ..pair() };
+    let mut l = ledger(8, 64);
+    let scene = |overflowed| stuck(QueueScene { overflowed, ..silent(0) }, failed.clone());
+    let (code, places) = first(&mut l, &scene(true));
+    assert_eq!((code, places), (Code::QueuePairFailed, vec![91]));
+    let mut l = ledger(8, 64);
+    assert_eq!(first(&mut l, &scene(false)).1, []);
+}
+
 /// CHK-15: a failure for a key of no region names the last deregistration of this key.
 #[test]
 fn the_deregistration_before_a_failure_is_named() {
