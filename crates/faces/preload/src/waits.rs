@@ -10,10 +10,13 @@
 //! 3. `Hooks::sleep` receives packets, and sleeps on the program's descriptors and the device's.
 //! 4. The C library's function is asked again, and so on.
 //!
+//! A wait in a signal handler goes straight to the C library, too (`handler`).
+//!
 //! So each result is the kernel's own, and no memory of the program is read that the kernel would
 //! refuse (`program`).
 
 mod epoll;
+mod handler;
 mod hooks;
 mod poll;
 mod program;
@@ -242,6 +245,8 @@ fn absent() -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_adverb_wait_hooks(hooks: *const Hooks) -> *mut c_void {
     let Some(ppoll) = poll::PPOLL.get() else { return core::ptr::null_mut() };
+    // SAFETY: the caller's promise.
+    handler::learn();
     // SAFETY: the caller's promise.
     let known = unsafe { hooks::register(hooks) };
     if known { ppoll } else { core::ptr::null_mut() }

@@ -53,7 +53,7 @@ pub struct Hooks {
 }
 
 /// The version of [`Hooks`].
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The time and the limit of a [`sleep`] without a limit.
 const FOREVER: u64 = u64::MAX;

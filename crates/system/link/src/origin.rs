@@ -93,7 +93,7 @@ impl UdpLink {
                 // A concurrent receiver reads the same queue, so wait until it is done.
                 drop(socket.receiving.try_lock_for(RECEIVER_WAIT));
                 match sys::poll(&[socket.fd.raw()], libc::POLLIN, Duration::ZERO) {
-                    Ok(1) => self.recv_address(&sockets, socket, &mut buffers, 64, keep),
+                    Ok(1) => self.recv_address(socket, &mut buffers, 64, keep),
                     Ok(_) => break,
                     Err(error) => {
                         self.local.errors().note("poll a UDP socket", &error);

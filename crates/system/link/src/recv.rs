@@ -61,10 +61,10 @@ impl UdpLink {
             RxFrom::All => self.recv_all(&sockets, buffers, budget, false, sink),
             RxFrom::Every => self.recv_all(&sockets, buffers, budget, true, sink),
             RxFrom::Addr(index) => match sockets.get(index) {
-                Some(socket) => self.recv_address(&sockets, socket, buffers, budget, sink),
+                Some(socket) => self.recv_address(socket, buffers, budget, sink),
                 None => 0,
             },
-            RxFrom::Processes => self.recv_processes(&sockets, buffers, budget, sink),
+            RxFrom::Processes => self.recv_processes(buffers, budget, sink),
         };
         if let Some(capture) = &self.tap.capture {
             capture.flush();
@@ -83,7 +83,7 @@ impl UdpLink {
         let hot = self.hot.load(Relaxed);
         let mut got = 0;
         if let Some(Some(socket)) = sockets.addresses.get(hot) {
-            got = self.recv_address(sockets, socket, buffers, budget, sink);
+            got = self.recv_address(socket, buffers, budget, sink);
         }
         let calls = self.calls.fetch_add(1, Relaxed);
         if !every && !calls.is_multiple_of(if got == 0 { LOOK_EVERY } else { LOOK_EVERY_BUSY }) {
@@ -102,26 +102,28 @@ impl UdpLink {
                 if ready >> i & 1 == 0 {
                     continue;
                 }
-                let n = self.recv_address(sockets, socket, buffers, budget, sink);
+                let n = self.recv_address(socket, buffers, budget, sink);
                 if n != 0 {
                     self.hot.store(socket.index.get(), Relaxed);
                 }
                 got += n;
             }
         }
-        got + self.recv_processes(sockets, buffers, budget, sink)
+        got + self.recv_processes(buffers, budget, sink)
     }
 
     /// Receives from one UDP socket.
     pub(crate) fn recv_address(
         &self,
-        sockets: &Sockets,
         socket: &AddressSocket,
         buffers: &mut RxBuffers,
         budget: usize,
         sink: Sink<'_>,
     ) -> usize {
         let Some(mut last) = socket.receiving.try_lock() else { return 0 };
+        // An address may have been added since the caller looked, and its packets count from then
+        // on.
+        let sockets = &*self.sockets();
         let RxBuffers { vec, next, misdirected, solver } = buffers;
         let mut metas = [None; sys::MAX_DATAGRAMS];
         let mut done = 0;
@@ -283,15 +285,10 @@ impl UdpLink {
     }
 
     /// Receives messages of this user's other processes.
-    fn recv_processes(
-        &self,
-        sockets: &Sockets,
-        buffers: &mut RxBuffers,
-        budget: usize,
-        sink: Sink<'_>,
-    ) -> usize {
+    fn recv_processes(&self, buffers: &mut RxBuffers, budget: usize, sink: Sink<'_>) -> usize {
         self.local.receive(buffers.scratch(), budget, &mut |arrived| {
-            self.take_arrived(sockets, arrived, sink)
+            // The sender may know of an address that was added after this call began.
+            self.take_arrived(&self.sockets(), arrived, sink)
         })
     }
 

@@ -149,7 +149,7 @@ impl UdpLink {
             let mut buffers = RxBuffers::new(1);
             self.resteer(&socket, &mut |socket| {
                 let keep = &mut |packet: RxPacket<'_>| self.loop_back(&packet);
-                self.recv_address(&self.sockets(), socket, &mut buffers, 256, keep);
+                self.recv_address(socket, &mut buffers, 256, keep);
             });
         }
         Ok(socket.index)

@@ -394,3 +394,36 @@ fn without_a_thread_nothing_is_lost() {
     });
     assert!(done && at_a == 10, "{at_a} {at_b} {:?} {:?}", a.stats(), b.stats());
 }
+
+/// A call that receives knows an address that was added after it began: the sender of the next
+/// packet may know the address already.
+#[test]
+fn an_address_that_is_added_during_a_receive_counts_for_the_next_message() {
+    let port = port();
+    let (a, b) = (open(config(port)), open(config(port)));
+    let local = a.add_address(V4, 0).unwrap();
+    let slot = b.local().slots()[0];
+    let route = adverb_link::Route::new(local, std::net::SocketAddr::new(V4, port));
+    let mut message = Vec::new();
+    adverb_local::add_packet(&mut message, &bth(qpn(slot, 1), 1), 64, 0, |bytes| {
+        bytes.fill(7);
+        true
+    });
+    for _ in 0..2 {
+        assert_eq!(a.deliver(slot, &route, &message), adverb_local::Delivery::Done);
+    }
+    let mut buffers = adverb_link::RxBuffers::new(1);
+    let mut known = Vec::new();
+    let every = adverb_link::RxFrom::Every;
+    let done = wait(|| {
+        b.recv(every, &mut buffers, 64, &mut |p| {
+            known.push(p.local.is_some());
+            // Another thread, because the receiver may not add an address.
+            std::thread::scope(|scope| {
+                scope.spawn(|| b.add_address(V4, 0).unwrap());
+            });
+        });
+        known.len() == 2
+    });
+    assert!(done && known == [false, true], "{known:?}");
+}

@@ -152,6 +152,12 @@ impl Call {
         Call { in_place_of: (self.number == libc::SYS_ppoll).then_some(call), ..self }
     }
 
+    /// The first argument.
+    #[must_use]
+    pub fn first_argument(&self) -> u64 {
+        self.arguments[0]
+    }
+
     /// The event for which the call waits. `None` for a call that works, such as a write to a disk.
     #[must_use]
     pub fn wait(&self) -> Option<Wait> {

@@ -4,7 +4,9 @@ use core::ffi::{c_int, c_long};
 
 use libc::{epoll_event, pollfd, sigset_t, timespec};
 
+use super::handler::may_drive;
 use super::hooks::{Hooks, hooks};
+use super::program::is_readable;
 use super::{Limit, NO_POLLS, Waiting, absent, called, of_millis, of_time, to_millis, to_time};
 use crate::real::{real, reals};
 
@@ -23,7 +25,7 @@ const EPOLL_WAIT_CALL: c_long = libc::SYS_epoll_pwait;
 
 /// The hooks and the kinds of events, if the set watches a channel.
 fn watched(set: c_int) -> Option<(&'static Hooks, c_int)> {
-    let hooks = hooks()?;
+    let hooks = hooks().filter(|_| may_drive())?;
     let poll = pollfd { fd: set, events: libc::POLLIN, revents: 0 };
     // SAFETY: one entry.
     let kinds = unsafe { (hooks.kinds)(&raw const poll, 1) };
@@ -126,8 +128,10 @@ pub unsafe extern "C" fn adverb_preload_epoll_pwait2(
         // SAFETY: the caller's arguments, and a time that lives through the call.
         unsafe { real(set, to, most, left, mask) }
     };
-    if let Some(of) = watched(set) {
-        // SAFETY: the caller's pointer.
+    if let Some(of) = watched(set)
+        && (time.is_null() || is_readable(time.cast(), size_of::<timespec>()))
+    {
+        // SAFETY: the caller's pointer, which can be read.
         if let Ok(limit) = unsafe { of_time(time) } {
             return wait(libc::SYS_epoll_pwait2, set, of, to, most, limit, mask, alone);
         }

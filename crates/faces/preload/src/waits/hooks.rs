@@ -74,7 +74,7 @@ pub const FOREVER: u64 = u64::MAX;
 pub const OVER: c_int = 0;
 
 /// Version of [`Hooks`].
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 static HOOKS: AtomicPtr<Hooks> = AtomicPtr::new(core::ptr::null_mut());
 

@@ -4,6 +4,7 @@ use core::ffi::{c_int, c_long};
 
 use libc::{nfds_t, pollfd, sigset_t, timespec};
 
+use super::handler::may_drive;
 use super::hooks::{Hooks, hooks};
 use super::program::is_readable;
 use super::{
@@ -26,7 +27,7 @@ const POLL_CALL: c_long = libc::SYS_ppoll;
 
 /// The hooks and the kinds of events, if a descriptor is a channel's.
 fn watched(polls: *const pollfd, n: nfds_t) -> Option<(&'static Hooks, c_int)> {
-    let hooks = hooks()?;
+    let hooks = hooks().filter(|_| may_drive())?;
     let len = (n as usize).checked_mul(size_of::<pollfd>())?;
     if n == 0 || n as usize > MOST || !is_readable(polls.cast(), len) {
         return None;
@@ -103,8 +104,10 @@ pub unsafe extern "C" fn adverb_preload_ppoll(
         // SAFETY: the caller's arguments, and a time that lives through the call.
         unsafe { real(polls, n, left, mask) }
     };
-    if let Some(of) = watched(polls, n) {
-        // SAFETY: the caller's pointer.
+    if let Some(of) = watched(polls, n)
+        && (time.is_null() || is_readable(time.cast(), size_of::<timespec>()))
+    {
+        // SAFETY: the caller's pointer, which can be read.
         if let Ok(limit) = unsafe { of_time(time) } {
             return wait(libc::SYS_ppoll, of, polls, n, limit, mask, alone);
         }

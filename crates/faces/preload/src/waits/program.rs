@@ -1,16 +1,11 @@
 //! Memory of the program that a call names. The kernel answers EFAULT for an address without
 //! memory, so nothing is read here that the kernel would refuse.
 
-use core::sync::atomic::{AtomicUsize, Ordering};
-
 use crate::real::{errno, set_errno};
 
 const PAGE: usize = 4096;
 /// Pages above the stack pointer that count as the caller's frames.
 const STACK: usize = 16;
-
-/// Pages that have been read. A program passes the same memory again and again.
-static SEEN: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
 
 /// Can `len` bytes be read at `at`? Keeps `errno`.
 pub fn is_readable(at: *const u8, len: usize) -> bool {
@@ -18,14 +13,13 @@ pub fn is_readable(at: *const u8, len: usize) -> bool {
     // Most programs pass memory of their own stack frames, which are above this one.
     let here = (&raw const first).addr() / PAGE;
     let is_stack = first >= here && last < here + STACK;
-    !at.is_null() && (is_stack || (first..=last).all(is_page_readable))
+    // A filter of system calls may forbid the look. Then a bad address ends the program.
+    let is_page = |page| is_page_readable(page) != Some(false);
+    !at.is_null() && (is_stack || (first..=last).all(is_page))
 }
 
-fn is_page_readable(page: usize) -> bool {
-    let Some(seen) = SEEN.get(page % SEEN.len()) else { return false };
-    if seen.load(Ordering::Relaxed) == page {
-        return true;
-    }
+/// Can the page be read? `None`: the kernel does not tell. Keeps `errno`.
+pub fn is_page_readable(page: usize) -> Option<bool> {
     let mut byte = 0_u8;
     let piece = |at: *mut u8| libc::iovec { iov_base: at.cast(), iov_len: 1 };
     let own = piece(&raw mut byte);
@@ -37,11 +31,11 @@ fn is_page_readable(page: usize) -> bool {
         let call = libc::SYS_process_vm_readv;
         libc::syscall(call, pid, &raw const own, 1_usize, &raw const theirs, 1_usize, 0_usize)
     };
-    // A filter of system calls may forbid the call. Then a bad address ends the program.
-    let readable = read == 1 || errno() != libc::EFAULT;
+    let readable = match (read, errno()) {
+        (1, _) => Some(true),
+        (_, libc::EFAULT) => Some(false),
+        _ => None,
+    };
     set_errno(before);
-    if readable {
-        seen.store(page, Ordering::Relaxed);
-    }
     readable
 }

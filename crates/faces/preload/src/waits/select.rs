@@ -4,10 +4,11 @@ use core::ffi::c_int;
 
 use libc::{fd_set, pollfd, sigset_t, timespec, timeval};
 
+use super::handler::may_drive;
 use super::hooks::{Hooks, hooks};
 use super::program::is_readable;
 use super::{Limit, MOST, NO_POLLS, Polls, SECOND, Waiting, absent, called, now, of_time, to_time};
-use crate::real::{real, reals};
+use crate::real::{errno, real, reals};
 
 reals! {
     SELECT = c"select";
@@ -108,8 +109,12 @@ impl Driven {
     ) -> c_int {
         let [read, write, except] = self.sets.at.map(|set| set.cast::<fd_set>());
         let sets = &self.sets;
+        // The kernel has not written to the sets before the first call.
+        let mut first = true;
         let ask = || {
-            sets.restore();
+            if !core::mem::replace(&mut first, false) {
+                sets.restore();
+            }
             let mut zero = timeval { tv_sec: 0, tv_usec: 0 };
             match real!(SELECT: fn(
                 c_int, *mut fd_set, *mut fd_set, *mut fd_set, *mut timeval) -> c_int)
@@ -127,7 +132,7 @@ impl Driven {
         let call = called(libc::SYS_pselect6, -1, limit);
         let found =
             Waiting { hooks, kinds, call, mask, ask, alone }.run(&mut self.polls, self.count);
-        if found < 0 {
+        if found < 0 && errno() != libc::EFAULT {
             self.sets.restore();
         }
         found
@@ -151,7 +156,11 @@ pub unsafe extern "C" fn adverb_preload_select(
     else {
         return absent();
     };
-    // SAFETY: the caller's pointer.
+    if !time.is_null() && !is_readable(time.cast(), size_of::<timeval>()) {
+        // SAFETY: the caller's arguments.
+        return unsafe { real(n, read, write, except, time) };
+    }
+    // SAFETY: the caller's pointer, which can be read.
     let limit = match unsafe { time.as_ref() } {
         None => Some(None),
         Some(time) => match (u64::try_from(time.tv_sec), u64::try_from(time.tv_usec)) {
@@ -162,32 +171,55 @@ pub unsafe extern "C" fn adverb_preload_select(
         },
     };
     if let Some(limit) = limit
-        && let Some(driven) = Driven::of(n, [read, write, except])
+        && may_drive()
+        // SAFETY: the caller's arguments.
+        && let Some(found) = unsafe { select_driven(n, [read, write, except], time, limit, real) }
     {
-        let until = limit.map(|limit| now().saturating_add(limit));
-        let alone = |limit: Limit| {
-            let mut left = timeval { tv_sec: 0, tv_usec: 0 };
-            let left = limit.map_or(core::ptr::null_mut(), |nanos| {
-                left.tv_sec = (nanos / SECOND) as libc::time_t;
-                left.tv_usec = (nanos % SECOND / 1000) as libc::suseconds_t;
-                &raw mut left
-            });
-            // SAFETY: the caller's arguments, and a time that lives through the call.
-            unsafe { real(n, read, write, except, left) }
-        };
-        let found = driven.wait(n, limit, core::ptr::null(), alone);
-        if let Some(until) = until {
-            let left = until.saturating_sub(now());
-            // SAFETY: the caller's time, which Linux overwrites with the time that is left.
-            unsafe {
-                (*time).tv_sec = (left / SECOND) as libc::time_t;
-                (*time).tv_usec = (left % SECOND / 1000) as libc::suseconds_t;
-            }
-        }
         return found;
     }
     // SAFETY: the caller's arguments.
     unsafe { real(n, read, write, except, time) }
+}
+
+/// The C library's `select`.
+type Select =
+    unsafe extern "C" fn(c_int, *mut fd_set, *mut fd_set, *mut fd_set, *mut timeval) -> c_int;
+
+/// `select` of a call that drives. `None` if none of the descriptors is a channel's. A function of
+/// its own, because a call that does not drive may have little room on its stack.
+///
+/// # Safety
+/// As for the C library's function; `time` is null or can be read.
+#[inline(never)]
+unsafe fn select_driven(
+    n: c_int,
+    [read, write, except]: [*mut fd_set; 3],
+    time: *mut timeval,
+    limit: Limit,
+    real: Select,
+) -> Option<c_int> {
+    let driven = Driven::of(n, [read, write, except])?;
+    let until = limit.map(|limit| now().saturating_add(limit));
+    let alone = |limit: Limit| {
+        let mut left = timeval { tv_sec: 0, tv_usec: 0 };
+        let left = limit.map_or(core::ptr::null_mut(), |nanos| {
+            left.tv_sec = (nanos / SECOND) as libc::time_t;
+            left.tv_usec = (nanos % SECOND / 1000) as libc::suseconds_t;
+            &raw mut left
+        });
+        // SAFETY: the caller's arguments, and a time that lives through the call.
+        unsafe { real(n, read, write, except, left) }
+    };
+    let found = driven.wait(n, limit, core::ptr::null(), alone);
+    if let Some(until) = until {
+        let left = until.saturating_sub(now());
+        // SAFETY: the caller's time, which Linux overwrites with the time that is left.
+        unsafe {
+            (*time).tv_sec = (left / SECOND) as libc::time_t;
+            (*time).tv_usec = (left % SECOND / 1000) as libc::suseconds_t;
+        }
+    }
+    Some(found)
 }
 
 /// Replaces the C library's function of this name.
@@ -208,18 +240,47 @@ pub unsafe extern "C" fn adverb_preload_pselect(
     else {
         return absent();
     };
-    if let Some(driven) = Driven::of(n, [read, write, except]) {
-        // SAFETY: the caller's pointer.
-        if let Ok(limit) = unsafe { of_time(time) } {
-            let alone = |limit: Limit| {
-                let left = limit.map(to_time);
-                let left = left.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
-                // SAFETY: the caller's arguments, and a time that lives through the call.
-                unsafe { real(n, read, write, except, left, mask) }
-            };
-            return driven.wait(n, limit, mask, alone);
+    if may_drive() && (time.is_null() || is_readable(time.cast(), size_of::<timespec>())) {
+        // SAFETY: the caller's arguments; the time can be read.
+        let found = unsafe { pselect_driven(n, [read, write, except], time, mask, real) };
+        if let Some(found) = found {
+            return found;
         }
     }
     // SAFETY: the caller's arguments.
     unsafe { real(n, read, write, except, time, mask) }
+}
+
+/// The C library's `pselect`.
+type Pselect = unsafe extern "C" fn(
+    c_int,
+    *mut fd_set,
+    *mut fd_set,
+    *mut fd_set,
+    *const timespec,
+    *const sigset_t,
+) -> c_int;
+
+/// As [`select_driven`].
+///
+/// # Safety
+/// As for the C library's function; `time` is null or can be read.
+#[inline(never)]
+unsafe fn pselect_driven(
+    n: c_int,
+    [read, write, except]: [*mut fd_set; 3],
+    time: *const timespec,
+    mask: *const sigset_t,
+    real: Pselect,
+) -> Option<c_int> {
+    let driven = Driven::of(n, [read, write, except])?;
+    // SAFETY: the caller's pointer.
+    let limit = unsafe { of_time(time) }.ok()?;
+    let alone = |limit: Limit| {
+        let left = limit.map(to_time);
+        let left = left.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
+        // SAFETY: the caller's arguments, and a time that lives through the call.
+        unsafe { real(n, read, write, except, left, mask) }
+    };
+    Some(driven.wait(n, limit, mask, alone))
 }

@@ -274,7 +274,8 @@ impl Node {
 
     /// The thread of the program at this place does not drive any more.
     pub(crate) fn drives_no_more(&self, place: usize) {
-        if self.policy.drivers.leave(place, self.policy.thread_is_away()) {
+        let is_last = self.policy.drivers.leave(place, self.policy.thread_is_away());
+        if is_last && !self.is_stale() {
             self.wake_thread();
         }
     }

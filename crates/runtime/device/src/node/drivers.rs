@@ -8,25 +8,29 @@ use super::spin::Spin;
 use crate::own_id::own_id;
 use adverb_engine::Time;
 use adverb_threads::Task;
-use adverb_threads::call::Line;
+use adverb_threads::call::{Call, Line};
 use nix::libc::SYS_ppoll;
 use std::io::ErrorKind;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::time::Duration;
 
 /// Most threads that are known to drive at once. Further threads drive as well, and the background
 /// thread does not know.
 const MOST: usize = 16;
+/// The same for threads that wait without driving.
+const MOST_OTHERS: usize = 64;
 
 /// The waiting threads of the program.
 #[derive(Debug, Default)]
 pub(crate) struct Drivers {
     /// The numbers of the threads. 0: a free place.
     threads: [AtomicI32; MOST],
+    /// The address of the descriptors on which each of them sleeps. 0: not known.
+    arrays: [AtomicUsize; MOST],
     /// How many threads have left so far.
     left: AtomicU64,
     /// Threads that wait without driving, because another thread drove.
-    others: AtomicU32,
+    others: Others,
     /// The background thread sleeps, and not on the sockets.
     relieved: AtomicBool,
     /// Time of the last [`Drivers::look`].
@@ -47,7 +51,14 @@ impl Drivers {
         let claim = |thread: &AtomicI32| {
             thread.compare_exchange(0, id, Ordering::SeqCst, Ordering::Relaxed).is_ok()
         };
-        self.threads.iter().position(claim)
+        let place = self.threads.iter().position(claim)?;
+        self.arrays[place].store(0, Ordering::Relaxed);
+        Some(place)
+    }
+
+    /// The thread at this place sleeps in a `ppoll` of these descriptors.
+    pub(crate) fn sleeps_on(&self, place: usize, array: usize) {
+        self.arrays[place].store(array, Ordering::Relaxed);
     }
 
     /// As [`Drivers::enter`], unless another thread drives already. Then the calling thread waits
@@ -56,19 +67,19 @@ impl Drivers {
         let own = self.threads.iter().any(|thread| thread.load(Ordering::Relaxed) == own_id());
         let place = if own || !self.any() { self.enter() } else { None };
         if place.is_none() {
-            self.others.fetch_add(1, Ordering::SeqCst);
+            self.others.enter();
         }
         place
     }
 
     /// A thread that did not drive waits no more.
     pub(crate) fn other_leaves(&self) {
-        self.others.fetch_sub(1, Ordering::SeqCst);
+        self.others.leave();
     }
 
     /// Do threads of the program wait, and none of them drives? Then the background thread drives.
     pub(crate) fn are_missing(&self) -> bool {
-        self.others.load(Ordering::SeqCst) > 0 && !self.any()
+        self.others.any() && !self.any()
     }
 
     /// The thread at this place does not drive any more. `true`: the background thread has to be
@@ -124,17 +135,62 @@ impl Drivers {
             return;
         }
         self.looked.store(now.0, Ordering::Relaxed);
-        for thread in &self.threads {
-            let id = thread.load(Ordering::Relaxed);
-            let sleeps = || match Task::own(id).line() {
-                Ok(Line::Blocked(call)) => call.number == SYS_ppoll,
-                Ok(_) => false,
-                // The thread has ended, or the kernel does not show its call.
-                Err(e) => e.kind() == ErrorKind::PermissionDenied,
-            };
-            if id != 0 && !sleeps() {
-                let _ = thread.compare_exchange(id, 0, Ordering::SeqCst, Ordering::Relaxed);
-            }
+        for (thread, array) in self.threads.iter().zip(&self.arrays) {
+            let array = array.load(Ordering::Relaxed) as u64;
+            // A handler may wait in a `ppoll` of its own.
+            forget_unless(thread, |call| {
+                call.number == SYS_ppoll && (array == 0 || call.first_argument() == array)
+            });
         }
+        for thread in &self.others.0 {
+            forget_unless(thread, |call| call.wait().is_some());
+        }
+    }
+}
+
+/// Forgets a thread that is not blocked in such a call.
+fn forget_unless(thread: &AtomicI32, is_call: impl Fn(Call) -> bool) {
+    let id = thread.load(Ordering::Relaxed);
+    let waits = || match Task::own(id).line() {
+        Ok(Line::Blocked(call)) => is_call(call),
+        Ok(_) => false,
+        // The thread has ended, or the kernel does not show its call.
+        Err(e) => e.kind() == ErrorKind::PermissionDenied,
+    };
+    if id != 0 && !waits() {
+        let _ = thread.compare_exchange(id, 0, Ordering::SeqCst, Ordering::Relaxed);
+    }
+}
+
+/// Threads that wait without driving, by number. 0: a free place. A thread may be cancelled there,
+/// and is forgotten by [`Drivers::look`].
+#[derive(Debug)]
+struct Others([AtomicI32; MOST_OTHERS]);
+
+impl Default for Others {
+    fn default() -> Self {
+        Others([const { AtomicI32::new(0) }; MOST_OTHERS])
+    }
+}
+
+impl Others {
+    fn enter(&self) {
+        let id = own_id();
+        let claim = |thread: &AtomicI32| {
+            thread.compare_exchange(0, id, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        };
+        // A further thread is not known. Another of these threads most likely waits as long.
+        let _ = self.0.iter().position(claim);
+    }
+
+    fn leave(&self) {
+        let id = own_id();
+        if let Some(thread) = self.0.iter().find(|thread| thread.load(Ordering::Relaxed) == id) {
+            thread.store(0, Ordering::SeqCst);
+        }
+    }
+
+    fn any(&self) -> bool {
+        self.0.iter().any(|thread| thread.load(Ordering::SeqCst) != 0)
     }
 }

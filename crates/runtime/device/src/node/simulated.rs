@@ -136,7 +136,7 @@ impl SimulatedNode {
 
     /// The sleep is over.
     pub fn wake_up(&self) {
-        let sleep = Sleep { limit: None, asleep: None, relieved: false };
+        let sleep = Sleep { limit: None, asleep: None };
         let _ = sleep.end(&self.node, true);
     }
 }

@@ -271,8 +271,6 @@ pub(super) struct Sleep<'a> {
     pub(super) limit: Option<Duration>,
     /// The announcement to peers on this host. `None` if the thread stays away from the sockets.
     pub(super) asleep: Option<Asleep<'a>>,
-    /// A thread of the program is at the sockets, as far as is known.
-    pub(super) relieved: bool,
 }
 
 impl<'a> Sleep<'a> {
@@ -315,7 +313,7 @@ impl<'a> Sleep<'a> {
             node.policy.set_thread(Thread::Awake);
             return None;
         }
-        Some(Sleep { limit, asleep, relieved })
+        Some(Sleep { limit, asleep })
     }
 
     /// Sleeps. `true`: interfaces have changed. `None` if the node is lost: its descriptors may not
@@ -372,9 +370,7 @@ impl<'a> Sleep<'a> {
         drop(self.asleep);
         node.policy.set_thread(Thread::Awake);
         node.policy.drivers.recall();
-        if self.relieved {
-            node.policy.drivers.look(node.now(), UNHEARD);
-        }
+        node.policy.drivers.look(node.now(), UNHEARD);
         if node.is_lost() {
             return None;
         }

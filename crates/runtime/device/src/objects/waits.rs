@@ -69,7 +69,8 @@ impl Driver {
 pub enum Wait {
     /// It drives.
     Drives(Driver),
-    /// Another thread drives. The caller calls [`end_alone`] after its wait.
+    /// Another thread drives. The caller calls [`end_alone`] after its wait. A thread that is
+    /// cancelled there is forgotten after a while.
     Alone,
     /// There is nothing to drive.
     Idle,
@@ -165,6 +166,9 @@ pub fn sleep(
         own.iter_mut().for_each(|poll| poll.revents = 0);
         adverb_threads::note_wait(own_id(), call);
         let mut asleep = driver.place.map(|_| Asleep::begin(node));
+        if let Some(place) = driver.place {
+            node.policy.drivers.sleeps_on(place, polls.as_ptr().addr());
+        }
         slept = true;
         if asleep.as_ref().is_some_and(|asleep| asleep.needless) {
             continue;
@@ -174,6 +178,10 @@ pub fn sleep(
             end(driver);
         });
         drop(asleep.take());
+        if node.is_stale() {
+            // A handler has called `fork`, and this is the child.
+            return Woken::Ask;
+        }
         let own = &polls[..polls.len() - 1];
         match result {
             Ok(0) => return Woken::Over,
