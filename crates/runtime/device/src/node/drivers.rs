@@ -138,26 +138,27 @@ impl Drivers {
         for (thread, array) in self.threads.iter().zip(&self.arrays) {
             let array = array.load(Ordering::Relaxed) as u64;
             // A handler may wait in a `ppoll` of its own.
-            forget_unless(thread, |call| {
+            let sleeps = |call: Call| {
                 call.number == SYS_ppoll && (array == 0 || call.first_argument() == array)
-            });
+            };
+            forget_unless(thread, |line| matches!(line, Line::Blocked(call) if sleeps(call)));
         }
+        // Such a thread may be about to wait, so only its end counts.
         for thread in &self.others.0 {
-            forget_unless(thread, |call| call.wait().is_some());
+            forget_unless(thread, |_| true);
         }
     }
 }
 
-/// Forgets a thread that is not blocked in such a call.
-fn forget_unless(thread: &AtomicI32, is_call: impl Fn(Call) -> bool) {
+/// Forgets a thread that has ended, or is not where it should be.
+fn forget_unless(thread: &AtomicI32, is_there: impl Fn(Line) -> bool) {
     let id = thread.load(Ordering::Relaxed);
-    let waits = || match Task::own(id).line() {
-        Ok(Line::Blocked(call)) => is_call(call),
-        Ok(_) => false,
+    let stays = || match Task::own(id).line() {
+        Ok(line) => is_there(line),
         // The thread has ended, or the kernel does not show its call.
         Err(e) => e.kind() == ErrorKind::PermissionDenied,
     };
-    if id != 0 && !waits() {
+    if id != 0 && !stays() {
         let _ = thread.compare_exchange(id, 0, Ordering::SeqCst, Ordering::Relaxed);
     }
 }
