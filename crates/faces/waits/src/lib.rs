@@ -47,13 +47,14 @@ pub struct Hooks {
     ) -> c_int,
     end: extern "C" fn(Given),
     end_alone: extern "C" fn(),
+    absent: extern "C" fn(),
     closed: extern "C" fn(c_int),
     copied: extern "C" fn(c_int, c_int),
     controlled: extern "C" fn(c_int, c_int, c_int),
 }
 
 /// The version of [`Hooks`].
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The time and the limit of a [`sleep`] without a limit.
 const FOREVER: u64 = u64::MAX;
@@ -66,6 +67,7 @@ static HOOKS: Hooks = Hooks {
     sleep,
     end,
     end_alone,
+    absent,
     closed,
     copied,
     controlled,
@@ -169,6 +171,10 @@ extern "C" fn end(given: Given) {
 
 extern "C" fn end_alone() {
     waits::end_alone();
+}
+
+extern "C" fn absent() {
+    waits::absent();
 }
 
 extern "C" fn closed(fd: c_int) {

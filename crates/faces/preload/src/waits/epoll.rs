@@ -4,8 +4,7 @@ use core::ffi::{c_int, c_long};
 
 use libc::{epoll_event, pollfd, sigset_t, timespec};
 
-use super::handler::may_drive;
-use super::hooks::{Hooks, hooks};
+use super::hooks::{Hooks, driving, hooks};
 use super::program::is_readable;
 use super::{Limit, NO_POLLS, Waiting, absent, called, of_millis, of_time, to_millis, to_time};
 use crate::real::{real, reals};
@@ -25,7 +24,7 @@ const EPOLL_WAIT_CALL: c_long = libc::SYS_epoll_pwait;
 
 /// The hooks and the kinds of events, if the set watches a channel.
 fn watched(set: c_int) -> Option<(&'static Hooks, c_int)> {
-    let hooks = hooks().filter(|_| may_drive())?;
+    let hooks = driving()?;
     let poll = pollfd { fd: set, events: libc::POLLIN, revents: 0 };
     // SAFETY: one entry.
     let kinds = unsafe { (hooks.kinds)(&raw const poll, 1) };

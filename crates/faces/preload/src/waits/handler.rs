@@ -114,6 +114,39 @@ fn is_mapped(here: usize, own: usize) -> bool {
     is_readable
 }
 
+/// # Safety
+/// A word of this thread's stack.
+unsafe fn word_at(at: usize) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { core::ptr::with_exposed_provenance::<usize>(at).read_volatile() }
+}
+
+/// Is this the kernel's frame of a handler? A call of `sigaction` leaves the same address behind.
+/// The frame goes on with flags, a null link, the alternate stack, and the registers, among them
+/// the code segment of programs.
+#[cfg(target_arch = "x86_64")]
+fn is_frame(at: usize, end: usize) -> bool {
+    const FLAGS: usize = WORD;
+    const LINK: usize = 2 * WORD;
+    const SEGMENTS: usize = (6 + libc::REG_CSGSFS as usize) * WORD;
+    /// `UC_SIGCONTEXT_SS` and `UC_STRICT_RESTORE_SS`, which the kernel sets. `UC_FP_XSTATE` may be
+    /// set, too.
+    const SET: usize = 6;
+    const CODE: usize = 0x33;
+    if at + SEGMENTS >= end {
+        return false;
+    }
+    // SAFETY: words of this thread's stack, before its end.
+    let [flags, link, segments] =
+        unsafe { [word_at(at + FLAGS), word_at(at + LINK), word_at(at + SEGMENTS)] };
+    flags & !1 == SET && link == 0 && segments & 0xffff == CODE
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn is_frame(_: usize, _: usize) -> bool {
+    true
+}
+
 /// May the calling thread drive? It is in no handler, as far as its stack shows, and has room on
 /// its stack.
 pub fn may_drive() -> bool {
@@ -137,8 +170,8 @@ pub fn may_drive() -> bool {
     let mut at = here;
     while at < end {
         // SAFETY: a word of this thread's stack, between this frame and the end.
-        let word = unsafe { core::ptr::with_exposed_provenance::<usize>(at).read_volatile() };
-        if (address..last).contains(&word) {
+        let word = unsafe { word_at(at) };
+        if (address..last).contains(&word) && is_frame(at, end) {
             return false;
         }
         at += WORD;

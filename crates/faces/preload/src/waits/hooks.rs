@@ -5,6 +5,8 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{pollfd, sigset_t};
 
+use super::handler::may_drive;
+
 /// A thread that drives, for the device's functions alone.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -59,6 +61,8 @@ pub struct Hooks {
     pub end: extern "C" fn(driver: Driver),
     /// The wait of a thread that did not drive is over.
     pub end_alone: extern "C" fn(),
+    /// The thread is about to wait, and may not drive. Safe in the handler of a signal.
+    pub absent: extern "C" fn(),
     /// The program has closed a descriptor.
     pub closed: extern "C" fn(fd: c_int),
     /// The program has duplicated a descriptor.
@@ -74,7 +78,7 @@ pub const FOREVER: u64 = u64::MAX;
 pub const OVER: c_int = 0;
 
 /// Version of [`Hooks`].
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 static HOOKS: AtomicPtr<Hooks> = AtomicPtr::new(core::ptr::null_mut());
 
@@ -83,6 +87,16 @@ pub fn hooks() -> Option<&'static Hooks> {
     // SAFETY: null, or a structure that stays valid as long as the process, because its library is
     // never unloaded.
     unsafe { HOOKS.load(Ordering::Acquire).as_ref() }
+}
+
+/// The registered hooks, if the calling thread may drive.
+pub fn driving() -> Option<&'static Hooks> {
+    let hooks = hooks()?;
+    if may_drive() {
+        return Some(hooks);
+    }
+    (hooks.absent)();
+    None
 }
 
 /// Registers hooks, once. `false`: the version differs.

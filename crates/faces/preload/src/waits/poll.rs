@@ -4,8 +4,7 @@ use core::ffi::{c_int, c_long};
 
 use libc::{nfds_t, pollfd, sigset_t, timespec};
 
-use super::handler::may_drive;
-use super::hooks::{Hooks, hooks};
+use super::hooks::{Hooks, driving};
 use super::program::is_readable;
 use super::{
     Limit, MOST, NO_POLLS, Waiting, absent, called, of_millis, of_time, to_millis, to_time,
@@ -27,7 +26,7 @@ const POLL_CALL: c_long = libc::SYS_ppoll;
 
 /// The hooks and the kinds of events, if a descriptor is a channel's.
 fn watched(polls: *const pollfd, n: nfds_t) -> Option<(&'static Hooks, c_int)> {
-    let hooks = hooks().filter(|_| may_drive())?;
+    let hooks = driving()?;
     let len = (n as usize).checked_mul(size_of::<pollfd>())?;
     if n == 0 || n as usize > MOST || !is_readable(polls.cast(), len) {
         return None;

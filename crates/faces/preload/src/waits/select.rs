@@ -4,8 +4,7 @@ use core::ffi::c_int;
 
 use libc::{fd_set, pollfd, sigset_t, timespec, timeval};
 
-use super::handler::may_drive;
-use super::hooks::{Hooks, hooks};
+use super::hooks::{Hooks, driving};
 use super::program::is_readable;
 use super::{Limit, MOST, NO_POLLS, Polls, SECOND, Waiting, absent, called, now, of_time, to_time};
 use crate::real::{errno, real, reals};
@@ -91,8 +90,7 @@ struct Driven {
 
 impl Driven {
     /// `None` if no descriptor is a channel's.
-    fn of(n: c_int, sets: [*mut fd_set; 3]) -> Option<Driven> {
-        let hooks = hooks()?;
+    fn of(hooks: &'static Hooks, n: c_int, sets: [*mut fd_set; 3]) -> Option<Driven> {
         let sets = Sets::read(n, sets)?;
         let (polls, count) = sets.polls(n)?;
         // SAFETY: the first entries of the array.
@@ -171,9 +169,9 @@ pub unsafe extern "C" fn adverb_preload_select(
         },
     };
     if let Some(limit) = limit
-        && may_drive()
+        && let Some(hooks) = driving()
         // SAFETY: the caller's arguments.
-        && let Some(found) = unsafe { select_driven(n, [read, write, except], time, limit, real) }
+        && let Some(found) = unsafe { select_driven(hooks, n, [read, write, except], time, limit, real) }
     {
         return found;
     }
@@ -192,13 +190,14 @@ type Select =
 /// As for the C library's function; `time` is null or can be read.
 #[inline(never)]
 unsafe fn select_driven(
+    hooks: &'static Hooks,
     n: c_int,
     [read, write, except]: [*mut fd_set; 3],
     time: *mut timeval,
     limit: Limit,
     real: Select,
 ) -> Option<c_int> {
-    let driven = Driven::of(n, [read, write, except])?;
+    let driven = Driven::of(hooks, n, [read, write, except])?;
     let until = limit.map(|limit| now().saturating_add(limit));
     let alone = |limit: Limit| {
         let mut left = timeval { tv_sec: 0, tv_usec: 0 };
@@ -240,9 +239,11 @@ pub unsafe extern "C" fn adverb_preload_pselect(
     else {
         return absent();
     };
-    if may_drive() && (time.is_null() || is_readable(time.cast(), size_of::<timespec>())) {
+    if let Some(hooks) = driving()
+        && (time.is_null() || is_readable(time.cast(), size_of::<timespec>()))
+    {
         // SAFETY: the caller's arguments; the time can be read.
-        let found = unsafe { pselect_driven(n, [read, write, except], time, mask, real) };
+        let found = unsafe { pselect_driven(hooks, n, [read, write, except], time, mask, real) };
         if let Some(found) = found {
             return found;
         }
@@ -267,13 +268,14 @@ type Pselect = unsafe extern "C" fn(
 /// As for the C library's function; `time` is null or can be read.
 #[inline(never)]
 unsafe fn pselect_driven(
+    hooks: &'static Hooks,
     n: c_int,
     [read, write, except]: [*mut fd_set; 3],
     time: *const timespec,
     mask: *const sigset_t,
     real: Pselect,
 ) -> Option<c_int> {
-    let driven = Driven::of(n, [read, write, except])?;
+    let driven = Driven::of(hooks, n, [read, write, except])?;
     // SAFETY: the caller's pointer.
     let limit = unsafe { of_time(time) }.ok()?;
     let alone = |limit: Limit| {

@@ -44,9 +44,8 @@ impl Drivers {
     pub(crate) fn enter(&self) -> Option<usize> {
         let id = own_id();
         // The thread may have left its last wait by `longjmp`.
-        let own = self.threads.iter().position(|thread| thread.load(Ordering::Relaxed) == id);
-        if own.is_some() {
-            return own;
+        if let Some(own) = self.own_place() {
+            return Some(own);
         }
         let claim = |thread: &AtomicI32| {
             thread.compare_exchange(0, id, Ordering::SeqCst, Ordering::Relaxed).is_ok()
@@ -61,11 +60,17 @@ impl Drivers {
         self.arrays[place].store(array, Ordering::Relaxed);
     }
 
+    /// The place of the calling thread, which has not left it: its wait ended by `longjmp`, or goes
+    /// on after a handler.
+    pub(crate) fn own_place(&self) -> Option<usize> {
+        let id = own_id();
+        self.threads.iter().position(|thread| thread.load(Ordering::Relaxed) == id)
+    }
+
     /// As [`Drivers::enter`], unless another thread drives already. Then the calling thread waits
     /// without driving, until [`Drivers::other_leaves`].
     pub(crate) fn enter_alone(&self) -> Option<usize> {
-        let own = self.threads.iter().any(|thread| thread.load(Ordering::Relaxed) == own_id());
-        let place = if own || !self.any() { self.enter() } else { None };
+        let place = if self.own_place().is_some() || !self.any() { self.enter() } else { None };
         if place.is_none() {
             self.others.enter();
         }

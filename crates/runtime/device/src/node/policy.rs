@@ -185,7 +185,10 @@ impl Policy {
 
     /// The program was given an event.
     pub(crate) fn given(&self, now: Time) {
-        self.until.store((now + GIVEN).0 << 1 | GIVEN_EVENT, Ordering::Relaxed);
+        // A program that counts as asleep comes back by no poll.
+        if !self.program().sleeps {
+            self.until.store((now + GIVEN).0 << 1 | GIVEN_EVENT, Ordering::Relaxed);
+        }
     }
 
     /// Does the background thread stay away from the sockets, and look again within

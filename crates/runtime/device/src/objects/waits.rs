@@ -89,6 +89,17 @@ pub fn begin(kind: Kind) -> Wait {
     place.map_or(Wait::Alone, |place| Wait::Drives(Driver { place: Some(place) }))
 }
 
+/// The calling thread waits and does not drive, because a handler may have interrupted a call that
+/// holds a lock. If the thread counted as a driver, it does not any more. Takes no lock, and
+/// allocates nothing.
+pub fn absent() {
+    if let Some(node) = Node::at_hand()
+        && let Some(place) = node.policy.drivers.own_place()
+    {
+        node.drives_no_more(place);
+    }
+}
+
 /// The wait of the calling thread, which did not drive, is over.
 pub fn end_alone() {
     if let Some(node) = Node::at_hand() {

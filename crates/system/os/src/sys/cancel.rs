@@ -106,8 +106,10 @@ impl Uncancellable {
 
     /// Calls `with`, in which [`sleep`] is a cancellation point.
     pub fn waits<R>(self, with: impl FnOnce() -> R) -> R {
-        let _outside = Outside(OUTSIDE.replace(Some(self.0)));
-        with()
+        let outside = OUTSIDE.replace(Some(self.0));
+        let result = with();
+        OUTSIDE.set(outside);
+        result
     }
 
     /// Restores the state of before.
@@ -130,32 +132,12 @@ fn set_state(state: c_int) -> c_int {
     old
 }
 
-/// Restores [`OUTSIDE`] on drop.
-struct Outside(Option<c_int>);
-
-impl Drop for Outside {
-    fn drop(&mut self) {
-        OUTSIDE.set(self.0);
-    }
-}
-
 /// Restores a cancellation state on drop.
 struct Again(c_int);
 
 impl Drop for Again {
     fn drop(&mut self) {
         set_state(self.0);
-    }
-}
-
-/// Removes a cleanup handler on drop.
-struct Pushed(*mut Cleanup);
-
-impl Drop for Pushed {
-    fn drop(&mut self) {
-        // SAFETY: the newest handler of this thread. If the thread was cancelled, the C library has
-        // removed the handler, and removes it again.
-        unsafe { _pthread_cleanup_pop(self.0, 0) };
     }
 }
 
@@ -227,12 +209,12 @@ pub fn sleep<F: FnMut()>(
     let mut cleanup = Cleanup::uninit();
     let again = OUTSIDE.get().map(|state| Again(set_state(state)));
     // SAFETY: the entries, the time, the mask and the closure live through the call. The handler is
-    // removed before they end, also by an exception of a signal's handler.
+    // removed before they end.
     let result = unsafe {
         _pthread_cleanup_push(&raw mut cleanup, leave::<F>, (&raw mut cancelled).cast());
-        let pushed = Pushed(&raw mut cleanup);
-        let result = check(ppoll(polls.as_mut_ptr(), count, timeout, mask.0));
-        drop(pushed);
+        let ready = ppoll(polls.as_mut_ptr(), count, timeout, mask.0);
+        let result = check(ready);
+        _pthread_cleanup_pop(&raw mut cleanup, 0);
         result
     };
     drop(again);
