@@ -2,7 +2,7 @@
 //! device ([`adverb_device::waits`]).
 #![allow(unsafe_code, reason = "memory of programs in C")]
 
-use adverb_device::waits::{self, Driver, Kind, Stead, Wait, Woken};
+use adverb_device::waits::{self, Driver, Kind, ReplacedCall, Wait, Woken};
 use adverb_os::{Mask, Uncancellable, Uncancelled};
 use core::ffi::{c_int, c_long, c_void};
 use libc::{pollfd, sigset_t};
@@ -47,7 +47,7 @@ pub struct Hooks {
     ) -> c_int,
     end: extern "C" fn(Given),
     end_alone: extern "C" fn(),
-    absent: extern "C" fn(),
+    does_not_drive: extern "C" fn(),
     closed: extern "C" fn(c_int),
     copied: extern "C" fn(c_int, c_int),
     controlled: extern "C" fn(c_int, c_int, c_int),
@@ -67,7 +67,7 @@ static HOOKS: Hooks = Hooks {
     sleep,
     end,
     end_alone,
-    absent,
+    does_not_drive,
     closed,
     copied,
     controlled,
@@ -149,7 +149,7 @@ unsafe extern "C-unwind" fn sleep(
     let polls = unsafe { core::slice::from_raw_parts_mut(polls, n as usize) };
     let until = (until != FOREVER).then_some(until);
     let driver = Driver::numbered(given.place);
-    let call = Stead {
+    let call = ReplacedCall {
         number: call.number,
         set: (call.set >= 0).then_some(call.set),
         limit: (call.limit != FOREVER).then_some(Duration::from_nanos(call.limit)),
@@ -173,8 +173,8 @@ extern "C" fn end_alone() {
     waits::end_alone();
 }
 
-extern "C" fn absent() {
-    waits::absent();
+extern "C" fn does_not_drive() {
+    waits::does_not_drive();
 }
 
 extern "C" fn closed(fd: c_int) {

@@ -14,7 +14,19 @@ fn both_sides_of_the_hooks_agree() {
             );)*
         };
     }
-    same!(version, kinds, look, begin, sleep, end, end_alone, absent, closed, copied, controlled);
+    same!(
+        version,
+        kinds,
+        look,
+        begin,
+        sleep,
+        end,
+        end_alone,
+        does_not_drive,
+        closed,
+        copied,
+        controlled
+    );
     assert_eq!(size_of::<Given>(), size_of::<preload::Driver>());
     assert_eq!(size_of::<Called>(), size_of::<preload::Called>());
     assert_eq!(offset_of!(Called, limit), offset_of!(preload::Called, limit));

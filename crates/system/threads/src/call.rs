@@ -25,12 +25,12 @@ pub struct Call {
     /// The thread's stack pointer and program counter.
     pub registers: [u64; 2],
     /// The call of the program for which the thread is in this call.
-    in_place_of: Option<Stead>,
+    in_place_of: Option<ReplacedCall>,
 }
 
 /// The program's call, in place of which a thread sleeps in a `ppoll` of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stead {
+pub struct ReplacedCall {
     /// The number of the call.
     pub number: c_long,
     /// The `epoll` set for which the call waits.
@@ -148,7 +148,7 @@ pub fn parse(line: &str) -> Option<Line> {
 
 impl Call {
     /// A `ppoll` that stands for another call.
-    pub(crate) fn in_place_of(self, call: Stead) -> Call {
+    pub(crate) fn in_place_of(self, call: ReplacedCall) -> Call {
         Call { in_place_of: (self.number == libc::SYS_ppoll).then_some(call), ..self }
     }
 
@@ -161,7 +161,7 @@ impl Call {
     /// The event for which the call waits. `None` for a call that works, such as a write to a disk.
     #[must_use]
     pub fn wait(&self) -> Option<Wait> {
-        if let Some(Stead { number, set, limit }) = self.in_place_of {
+        if let Some(ReplacedCall { number, set, limit }) = self.in_place_of {
             let own = Call { in_place_of: None, ..*self }.wait()?;
             let name = Call { number, in_place_of: None, ..*self }.wait()?.name;
             let limit = limit.map_or(Limit::Endless, Limit::For);

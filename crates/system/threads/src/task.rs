@@ -1,5 +1,5 @@
 //! The files of `/proc` about a thread.
-use super::call::{Line, Stead, parse};
+use super::call::{Line, ReplacedCall, parse};
 use nix::unistd::getpid;
 use std::fmt;
 use std::io::{Error, ErrorKind};
@@ -20,7 +20,7 @@ const ENDLESS: u64 = u64::MAX;
 
 /// The thread `id` of this process is about to sleep in a `ppoll` in place of another system call.
 /// From then on the `ppoll` is shown as that call, with the limit that the program chose.
-pub fn note_wait(id: i32, call: Stead) {
+pub fn note_wait(id: i32, call: ReplacedCall) {
     WAITS.store(0, Ordering::SeqCst);
     CALL.store(call.number, Ordering::SeqCst);
     SET.store(call.set.unwrap_or(-1), Ordering::SeqCst);
@@ -108,7 +108,7 @@ impl Task {
         let line = std::fs::read_to_string(self.call_path().to_string())?;
         let line = parse(&line).ok_or(ErrorKind::InvalidData)?;
         let limit = LIMIT.load(Ordering::SeqCst);
-        let call = Stead {
+        let call = ReplacedCall {
             number: CALL.load(Ordering::SeqCst),
             set: Some(SET.load(Ordering::SeqCst)).filter(|set| *set >= 0),
             limit: (limit != ENDLESS).then_some(Duration::from_nanos(limit)),

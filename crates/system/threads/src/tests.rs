@@ -1,4 +1,4 @@
-use crate::call::{Call, Limit, Line, On, Stead, Watched, parse, polled, selected};
+use crate::call::{Call, Limit, Line, On, ReplacedCall, Watched, parse, polled, selected};
 use crate::{Activity, Movement, Process, ProcessLook, Status, Stillness, Task, ThreadLook};
 use nix::libc;
 use std::collections::BTreeMap;
@@ -21,11 +21,11 @@ fn line(number: libc::c_long, arguments: [u64; 6]) -> String {
 fn a_ppoll_of_the_device_has_the_limit_of_the_programs_call() {
     let ppoll = call(&line(libc::SYS_ppoll, [0x70, 2, 0x80, 0, 8, 0]));
     let limit = Duration::from_secs(1);
-    let call = Stead { number: libc::SYS_pselect6, set: None, limit: Some(limit) };
+    let call = ReplacedCall { number: libc::SYS_pselect6, set: None, limit: Some(limit) };
     let wait = ppoll.in_place_of(call).wait().unwrap();
     let own = On::Poll { array: 0x70, entries: 2 };
     assert_eq!((wait.name, wait.on, wait.limit), ("pselect6", own, Limit::For(limit)));
-    let call = Stead { number: libc::SYS_epoll_pwait, set: Some(5), limit: None };
+    let call = ReplacedCall { number: libc::SYS_epoll_pwait, set: Some(5), limit: None };
     let wait = ppoll.in_place_of(call).wait().unwrap();
     assert_eq!((wait.name, wait.on, wait.limit), ("epoll_pwait", On::Epoll(5), Limit::Endless));
 }

@@ -62,7 +62,7 @@ pub struct Hooks {
     /// The wait of a thread that did not drive is over.
     pub end_alone: extern "C" fn(),
     /// The thread is about to wait, and may not drive. Safe in the handler of a signal.
-    pub absent: extern "C" fn(),
+    pub does_not_drive: extern "C" fn(),
     /// The program has closed a descriptor.
     pub closed: extern "C" fn(fd: c_int),
     /// The program has duplicated a descriptor.
@@ -95,7 +95,7 @@ pub fn driving() -> Option<&'static Hooks> {
     if may_drive() {
         return Some(hooks);
     }
-    (hooks.absent)();
+    (hooks.does_not_drive)();
     None
 }
 

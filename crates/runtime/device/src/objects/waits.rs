@@ -15,7 +15,7 @@ use crate::descriptor::{given, kinds};
 use crate::node::{Asleep, Node};
 use crate::own_id::own_id;
 use adverb_os::Mask;
-pub use adverb_threads::call::Stead;
+pub use adverb_threads::call::ReplacedCall;
 use nix::errno::Errno;
 use nix::libc::{POLLIN, pollfd};
 use nix::time::{ClockId, clock_gettime};
@@ -92,7 +92,7 @@ pub fn begin(kind: Kind) -> Wait {
 /// The calling thread waits and does not drive, because a handler may have interrupted a call that
 /// holds a lock. If the thread counted as a driver, it does not any more. Takes no lock, and
 /// allocates nothing.
-pub fn absent() {
+pub fn does_not_drive() {
     if let Some(node) = Node::at_hand()
         && let Some(place) = node.policy.drivers.own_place()
     {
@@ -135,7 +135,7 @@ pub fn sleep(
     polls: &mut [pollfd],
     until: Option<u64>,
     mask: Mask,
-    call: Stead,
+    call: ReplacedCall,
 ) -> Woken {
     // Without a node nothing is driven: the caller asks in vain, and then waits without driving.
     let Some(node) = Node::at_hand() else { return Woken::Ask };
