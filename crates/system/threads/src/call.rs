@@ -147,9 +147,19 @@ pub fn parse(line: &str) -> Option<Line> {
 }
 
 impl Call {
-    /// A `ppoll` that stands for another call.
-    pub(crate) fn in_place_of(self, call: ReplacedCall) -> Call {
-        Call { in_place_of: (self.number == libc::SYS_ppoll).then_some(call), ..self }
+    /// A `ppoll` of this array (address and entries) that stands for another call.
+    pub(crate) fn ppoll([array, entries]: [u64; 2], call: ReplacedCall) -> Call {
+        Call {
+            number: libc::SYS_ppoll,
+            arguments: [array, entries, 0, 0, 0, 0],
+            registers: [0; 2],
+            in_place_of: Some(call),
+        }
+    }
+
+    /// The same call with these registers.
+    pub(crate) fn at(self, registers: [u64; 2]) -> Call {
+        Call { registers, ..self }
     }
 
     /// The first argument.

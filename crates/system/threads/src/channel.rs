@@ -64,7 +64,11 @@ pub struct Channel {
 pub fn look(id: i32, channel: &Channel, others: &[i32]) -> Option<Thread> {
     let getting = channel.getting.contains(&id);
     let task = Task::own(id);
-    let (doing, call) = match task.line() {
+    let line = match task.drives() {
+        Some(call) => Ok(Line::Blocked(call)),
+        None => task.line(),
+    };
+    let (doing, call) = match line {
         Ok(Line::Running | Line::Outside) => (Doing::Works, String::new()),
         Ok(Line::Blocked(call)) => blocked(call, channel, others),
         // ESRCH: the thread is just ending.

@@ -19,4 +19,4 @@ mod tests;
 
 pub use channel::{Channel, Doing, PAUSE, Thread, look};
 pub use look::{Activity, Movement, ProcessLook, Stillness, ThreadLook};
-pub use task::{Process, Status, Task, note_end, note_wait};
+pub use task::{Process, Status, Task, note_drive, note_end, note_wait};

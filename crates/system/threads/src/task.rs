@@ -1,9 +1,9 @@
 //! The files of `/proc` about a thread.
-use super::call::{Line, ReplacedCall, parse};
+use super::call::{Call, Line, ReplacedCall, parse};
 use nix::unistd::getpid;
 use std::fmt;
 use std::io::{Error, ErrorKind};
-use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Prefix of the names of the device's own threads.
@@ -11,22 +11,38 @@ const OURS: &str = "adverb";
 
 /// The thread that waits by `ppoll` in place of another call. 0: none.
 static WAITS: AtomicI32 = AtomicI32::new(0);
-/// The number of that call, its `epoll` set, and its limit in nanoseconds.
+/// The number of that call, its `epoll` set, its limit in nanoseconds, and the array of the
+/// `ppoll`.
 static CALL: AtomicI64 = AtomicI64::new(0);
 static SET: AtomicI32 = AtomicI32::new(-1);
 static LIMIT: AtomicU64 = AtomicU64::new(0);
+static ARRAY: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+/// The thread has woken, and handles packets.
+static DRIVES: AtomicBool = AtomicBool::new(false);
 /// The call has no limit.
 const ENDLESS: u64 = u64::MAX;
 
-/// The thread `id` of this process is about to sleep in a `ppoll` in place of another system call.
-/// From then on the `ppoll` is shown as that call, with the limit that the program chose.
-pub fn note_wait(id: i32, call: ReplacedCall) {
+/// The thread `id` of this process is about to sleep in a `ppoll` in place of another system call,
+/// on `entries` entries of `pollfd` at the address `array`. The `ppoll` is shown as that call, with
+/// the limit that the program chose.
+pub fn note_wait(id: i32, call: ReplacedCall, array: usize, entries: usize) {
     WAITS.store(0, Ordering::SeqCst);
     CALL.store(call.number, Ordering::SeqCst);
     SET.store(call.set.unwrap_or(-1), Ordering::SeqCst);
     let limit = call.limit.map_or(ENDLESS, |limit| limit.as_nanos() as u64);
     LIMIT.store(limit, Ordering::SeqCst);
+    ARRAY[0].store(array as u64, Ordering::SeqCst);
+    ARRAY[1].store(entries as u64, Ordering::SeqCst);
+    DRIVES.store(false, Ordering::SeqCst);
     WAITS.store(id, Ordering::SeqCst);
+}
+
+/// The `ppoll` has returned, and the thread handles packets. It counts as a thread in its call
+/// until [`note_end`].
+pub fn note_drive(id: i32) {
+    if WAITS.load(Ordering::SeqCst) == id {
+        DRIVES.store(true, Ordering::SeqCst);
+    }
 }
 
 /// The wait of the thread is over.
@@ -107,17 +123,36 @@ impl Task {
     pub fn line(self) -> Result<Line, Error> {
         let line = std::fs::read_to_string(self.call_path().to_string())?;
         let line = parse(&line).ok_or(ErrorKind::InvalidData)?;
+        Ok(match (line, self.noted()) {
+            (Line::Blocked(call), Some(noted)) if call.number == noted.number => {
+                Line::Blocked(noted.at(call.registers))
+            }
+            (line, _) => line,
+        })
+    }
+
+    /// The `ppoll` in place of the program's call from which the thread has woken to handle
+    /// packets.
+    pub(crate) fn drives(self) -> Option<Call> {
+        self.noted().filter(|_| DRIVES.load(Ordering::SeqCst))
+    }
+
+    /// The `ppoll` of [`note_wait`]. A thread that a handler took out of it by `longjmp` is
+    /// elsewhere.
+    fn noted(self) -> Option<Call> {
+        let waits = || self.process == Process::Own && WAITS.load(Ordering::SeqCst) == self.id;
+        if !waits() {
+            return None;
+        }
         let limit = LIMIT.load(Ordering::SeqCst);
         let call = ReplacedCall {
             number: CALL.load(Ordering::SeqCst),
             set: Some(SET.load(Ordering::SeqCst)).filter(|set| *set >= 0),
             limit: (limit != ENDLESS).then_some(Duration::from_nanos(limit)),
         };
-        let waits = self.process == Process::Own && WAITS.load(Ordering::SeqCst) == self.id;
-        Ok(match line {
-            Line::Blocked(ppoll) if waits => Line::Blocked(ppoll.in_place_of(call)),
-            line => line,
-        })
+        let array = ARRAY.each_ref().map(|part| part.load(Ordering::SeqCst));
+        // Another wait has not begun meanwhile.
+        waits().then(|| Call::ppoll(array, call))
     }
 
     /// The thread's name, state and switches. `None` if the thread has ended.

@@ -1,7 +1,13 @@
 use crate::call::{Call, Limit, Line, On, ReplacedCall, Watched, parse, polled, selected};
-use crate::{Activity, Movement, Process, ProcessLook, Status, Stillness, Task, ThreadLook};
+use crate::{
+    Activity, Channel, Doing, Movement, Process, ProcessLook, Status, Stillness, Task, ThreadLook,
+    look, note_drive, note_end, note_wait,
+};
 use nix::libc;
 use std::collections::BTreeMap;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 fn call(line: &str) -> Call {
@@ -19,15 +25,47 @@ fn line(number: libc::c_long, arguments: [u64; 6]) -> String {
 /// The rest of a second is a pause between two polls, and the second of the program is not.
 #[test]
 fn a_ppoll_of_the_device_has_the_limit_of_the_programs_call() {
-    let ppoll = call(&line(libc::SYS_ppoll, [0x70, 2, 0x80, 0, 8, 0]));
     let limit = Duration::from_secs(1);
     let call = ReplacedCall { number: libc::SYS_pselect6, set: None, limit: Some(limit) };
-    let wait = ppoll.in_place_of(call).wait().unwrap();
+    let wait = Call::ppoll([0x70, 2], call).wait().unwrap();
     let own = On::Poll { array: 0x70, entries: 2 };
     assert_eq!((wait.name, wait.on, wait.limit), ("pselect6", own, Limit::For(limit)));
     let call = ReplacedCall { number: libc::SYS_epoll_pwait, set: Some(5), limit: None };
-    let wait = ppoll.in_place_of(call).wait().unwrap();
+    let wait = Call::ppoll([0x70, 2], call).wait().unwrap();
     assert_eq!((wait.name, wait.on, wait.limit), ("epoll_pwait", On::Epoll(5), Limit::Endless));
+}
+
+/// Packets that complete nothing keep such a thread busy. It waits all the same, to the end of its
+/// call. A handler that runs during the sleep may have taken the thread elsewhere.
+#[test]
+fn a_thread_that_drives_in_its_wait_waits_for_the_channel() {
+    let pipe = nix::unistd::pipe().unwrap();
+    let fd = pipe.0.as_raw_fd();
+    let inode = std::fs::metadata(format!("/proc/self/fd/{fd}")).unwrap().ino();
+    let polls = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
+    let channel = Channel { inode, signals: false, getting: Vec::new() };
+    let ended = AtomicBool::new(false);
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            tell.send(nix::unistd::gettid().as_raw()).unwrap();
+            while !ended.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        let id = told.recv().unwrap();
+        let doing = || look(id, &channel, &[id]).map(|thread| thread.doing);
+        let call = ReplacedCall { number: libc::SYS_ppoll, set: None, limit: None };
+        note_wait(id, call, polls.as_ptr().addr(), polls.len());
+        let asleep = doing();
+        note_drive(id);
+        let drives = doing();
+        note_end(id);
+        let after = doing();
+        ended.store(true, Ordering::Relaxed);
+        let [works, waits] = [Doing::Works, Doing::Waits { pause: false }].map(Some);
+        assert_eq!([asleep, drives, after], [works, waits, works]);
+    });
 }
 
 #[test]

@@ -45,10 +45,10 @@ cat /run/server
 /// perftest has no connection here. The server has its flow when it prints the table heading, and
 /// posts its receives right after.
 const PERFTEST: &str = r#"
-"$ADVERB" run -- stdbuf -oL $1 -d adverb0 --server -B $here -E $there $2 >/run/server 2>&1 & server=$!
+"$ADVERB" run -- stdbuf -oL $1 -F -d adverb0 --server -B $here -E $there $2 >/run/server 2>&1 & server=$!
 ready grep -q '#bytes' /run/server
 sleep 1
-ip netns exec other "$ADVERB" run -- $1 -d adverb0 --client -B $there -E $here $2 || fail "the client"
+ip netns exec other "$ADVERB" run -- $1 -F -d adverb0 --client -B $there -E $here $2 || fail "the client"
 ended || fail "the server"
 cat /run/server
 "#;

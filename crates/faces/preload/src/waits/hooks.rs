@@ -25,7 +25,7 @@ pub struct Called {
     pub number: c_long,
     /// Its `epoll` set, or -1.
     pub set: c_int,
-    /// How long it may wait, in nanoseconds; [`FOREVER`] without a limit.
+    /// How long it may wait, in nanoseconds; `u64::MAX` without a limit.
     pub limit: u64,
 }
 

@@ -175,7 +175,7 @@ pub fn sleep(
         let Some((last, own)) = polls.split_last_mut() else { return Woken::Over };
         *last = pollfd { fd: fd.map_or(-1, |fd| fd.as_raw_fd()), events: POLLIN, revents: 0 };
         own.iter_mut().for_each(|poll| poll.revents = 0);
-        adverb_threads::note_wait(own_id(), call);
+        adverb_threads::note_wait(own_id(), call, polls.as_ptr().addr(), polls.len());
         let mut asleep = driver.place.map(|_| Asleep::begin(node));
         if let Some(place) = driver.place {
             node.policy.drivers.sleeps_on(place, polls.as_ptr().addr());
@@ -189,6 +189,7 @@ pub fn sleep(
             end(driver);
         });
         drop(asleep.take());
+        adverb_threads::note_drive(own_id());
         if node.is_stale() {
             // A handler has called `fork`, and this is the child.
             return Woken::Ask;

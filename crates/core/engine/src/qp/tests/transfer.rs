@@ -480,18 +480,16 @@ fn unsignaled_requests_complete_in_silence_and_free_their_slots() {
 #[test]
 fn an_ack_does_not_wait_for_a_long_message() {
     use AckOrder::{Ahead, Behind};
-    let write = |p: &Pair| SendOp::Write(p.sides[0].remote(0));
-    let send = |_: &Pair| SendOp::Send;
-    let cases: [(&dyn Fn(&Pair) -> SendOp, usize, usize, AckOrder, bool); 7] = [
-        (&send, 1000, 0, Behind, false),
-        (&send, 1000, 0, Ahead, true),
-        (&send, 5000, 0, Behind, true),
-        (&write, 20_000, 0, Behind, false),
-        (&write, 20_000, 0, Ahead, true),
-        (&write, 20_000, 1, Behind, true),
-        (&write, 300_000, 0, Behind, true),
-    ];
-    for (op, len, more, order, ack_first) in cases {
+    // A WRITE or a SEND, its bytes, more requests, the order, and whether the ACK is first.
+    for (writes, len, more, order, ack_first) in [
+        (false, 1000, 0, Behind, false),
+        (false, 1000, 0, Ahead, true),
+        (false, 5000, 0, Behind, true),
+        (true, 20_000, 0, Behind, false),
+        (true, 20_000, 0, Ahead, true),
+        (true, 20_000, 1, Behind, true),
+        (true, 300_000, 0, Behind, true),
+    ] {
         let mut p = Pair::new(Setup::new(QpType::Rc));
         p.sides[1].qp.set_ack_order(order);
         p.recv(1, 1, 0, 100);
@@ -500,7 +498,9 @@ fn an_ack_does_not_wait_for_a_long_message() {
         p.pump(0);
         while p.deliver() {}
         for _ in 0..=more {
-            p.post(1, 4, op(&p), 0, len);
+            let to = p.sides[0].remote(0);
+            let op = if writes { SendOp::Write(to) } else { SendOp::Send };
+            p.post(1, 4, op, 0, len);
         }
         p.run();
         let answer: Vec<_> = p.log.iter().filter(|f| f.from == 1).map(Flying::op).collect();
