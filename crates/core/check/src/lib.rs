@@ -45,7 +45,7 @@ pub use objects::{Kind, Made};
 pub use picture::{PastCall, ToldCall};
 pub use queues::Request;
 pub use regions::{Region, Shared};
-pub use report::{CodeAddress, Report};
+pub use report::{CodeAddress, Report, with_way, without_way};
 pub use scene::{Armed, Occasion, PairScene, QueueScene, Scene, ThreadScene};
 pub use suppress::{Bad, Suppressions};
 pub use told::Told;

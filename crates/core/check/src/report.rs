@@ -2,8 +2,25 @@
 use crate::{Code, Weight};
 use std::collections::HashSet;
 
-/// An address in the program's code; 0 means unknown.
+/// An address in the program's code; 0 means unknown. The bits above an address may hold a number
+/// of the caller of this crate for the calls that led there.
 pub type CodeAddress = usize;
+
+/// Bits of an address in a program's code.
+const ADDRESS: u32 = 48;
+
+/// An address with a number for the calls that led there. A number that finds no room is 0.
+#[must_use]
+pub fn with_way(address: CodeAddress, way: usize) -> CodeAddress {
+    let room = way < 1 << (usize::BITS - ADDRESS) && address >> ADDRESS == 0;
+    if room { address | way << ADDRESS } else { address }
+}
+
+/// The address alone, and the number of [`with_way`].
+#[must_use]
+pub fn without_way(address: CodeAddress) -> (CodeAddress, usize) {
+    (address & ((1 << ADDRESS) - 1), address >> ADDRESS)
+}
 
 /// A mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,12 +55,12 @@ impl Reporter {
         places: &[(&'static str, CodeAddress)],
         text: impl FnOnce() -> String,
     ) {
-        let first = places.first().map_or(0, |(_, place)| *place);
+        let first = places.first().map_or(0, |(_, place)| without_way(*place).0);
         let state = self.state;
         if !self.told.contains(&(code, first, false)) && self.told.insert((code, first, state)) {
             let places: Vec<_> = places.iter().copied().filter(|(_, at)| *at != 0).collect();
             if code.weight() == Weight::Mistake {
-                self.named.extend(places.iter().map(|(_, place)| place));
+                self.named.extend(places.iter().map(|(_, place)| without_way(*place).0));
             }
             self.waiting.push(Report { code, text: text(), places, state });
         }
@@ -61,7 +78,7 @@ impl Reporter {
 
     /// Is this a place of a mistake that was reported?
     pub(crate) fn has_named(&self, place: CodeAddress) -> bool {
-        self.named.contains(&place)
+        self.named.contains(&without_way(place).0)
     }
 
     pub(crate) fn take(&mut self) -> Vec<Report> {

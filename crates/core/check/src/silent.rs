@@ -1,6 +1,6 @@
 //! Causes that no call and no completion tells: a dropped message, an event that did not reach the
 //! thread that polls, and a crash whose stack is lost.
-use crate::queues::Posts;
+use crate::queues::{Cq, Posts};
 use crate::scene::{Occasion, PairScene, QueueScene, Scene, ThreadScene};
 use crate::{Code, CodeAddress, Ledger, Source};
 
@@ -21,7 +21,8 @@ impl Ledger {
         }
         let n = queue.number;
         let taken = self.events.of(Source::Completion(n)).place;
-        let polled = self.cqs.get(&n).map_or(0, |cq| cq.found_empty.max(cq.polled));
+        let of = |cq: &Cq| if cq.found_empty == 0 { cq.polled } else { cq.found_empty };
+        let polled = self.cqs.get(&n).map_or(0, of);
         let places = [("waits", thread.place), ("event taken", taken), ("polls", polled)];
         self.reporter.say(Code::PollerNotWoken, &places, || {
             format!(

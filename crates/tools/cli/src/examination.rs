@@ -19,8 +19,8 @@ pub const LOST: &str = "lost wake-up: ";
 const ANSWERS: Duration = Duration::from_millis(600);
 /// Causes that are shown beside the first.
 const MORE: usize = 1;
-/// Places that are shown of a cause.
-const PLACES: usize = 6;
+/// Places that are shown of a cause, with the callers.
+const PLACES: usize = 12;
 /// Newest calls that are shown before a failure.
 const CALLS: usize = 24;
 /// Risks that are shown.

@@ -210,8 +210,14 @@ fn members(groups: &[u32], others: &mut HashSet<i32>) -> Vec<Process> {
     all
 }
 
-/// Does a process listen at a socket? The device's listener for rdma_cm counts, and its listener
-/// for packets does not.
+/// Is this the device's own listener, for packets or for a command's children? Its listeners for
+/// connections of rdma_cm and NDK are the program's.
+fn is_of_the_device(path: &str) -> bool {
+    path.strip_prefix("@adverb")
+        .is_some_and(|rest| !rest.contains("-cm-") && !rest.starts_with("-nd-"))
+}
+
+/// Does a process listen at a socket?
 fn listens(process: &Path) -> bool {
     let table = |name: &str| {
         let text = std::fs::read_to_string(process.join("net").join(name)).unwrap_or_default();
@@ -229,7 +235,7 @@ fn listens(process: &Path) -> bool {
         // Num, RefCount, Protocol, Flags (00010000: accepts connections), Type, St, Inode, Path
         let accepts = fields.get(3).is_some_and(|flags| flags == "00010000");
         let path = fields.get(7).map_or("", String::as_str);
-        if accepts && (!path.starts_with("@adverb-") || path.contains("-cm-")) {
+        if accepts && !is_of_the_device(path) {
             listening.extend(fields.get(6).cloned());
         }
     }
@@ -255,7 +261,8 @@ mod tests {
     use super::*;
     use std::io::Write;
     use std::net::TcpListener;
-    use std::os::unix::net::UnixListener;
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixListener};
 
     /// HUN-7: a server is ready when it listens.
     #[test]
@@ -273,6 +280,14 @@ mod tests {
         assert!(listens(own));
         drop(unix);
         let _ = std::fs::remove_file(path);
+        for (name, is_server) in
+            [("adverb.survivor.", false), ("adverb-0-", false), ("adverb-nd-", true)]
+        {
+            let name = format!("{name}{}", std::process::id());
+            let address = SocketAddr::from_abstract_name(&name).unwrap();
+            let _listener = UnixListener::bind_addr(&address).unwrap();
+            assert_eq!(listens(own), is_server, "{name}");
+        }
         child.kill().unwrap();
         child.wait().unwrap();
     }

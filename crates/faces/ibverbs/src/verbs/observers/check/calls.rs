@@ -8,7 +8,7 @@ use crate::pure::strings::ibv_wc_status_str;
 use crate::verbs::failure;
 use crate::verbs::observers::undefined::scramble;
 use crate::verbs::post::slice;
-use adverb_check::{CodeAddress, Completed, Piece, Reads, Refused, Request};
+use adverb_check::{CodeAddress, Completed, Piece, Reads, Refused, Request, without_way};
 use adverb_device::engine::{QpState, QpType};
 use adverb_device::{Cq, Errno, Qp};
 use adverb_sync::MutexGuard;
@@ -77,7 +77,13 @@ impl Check {
     /// # Safety
     /// The caller makes this call now.
     pub(super) unsafe fn before(&'static self, call: &Call<'_>) -> Result<Kept, CallOutcome> {
-        let place = call.place();
+        let place = match call.what() {
+            What::PostSend { .. }
+            | What::CompleteChain { .. }
+            | What::PostRecv { .. }
+            | What::PostSrqRecv { .. } => self.place_of(call),
+            _ => call.place(),
+        };
         // A reason of an earlier call is not the reason of this call.
         drop(failure::last());
         if waits(call) {
@@ -111,13 +117,16 @@ impl Check {
         kept: Kept,
     ) {
         match (call.what(), kept) {
-            // SAFETY: the program's places. The call has filled the number of places in its result.
-            (What::Poll { cq, wc }, _) => unsafe {
-                self.polled_all(cq, wc, outcome.code(), call.place())
-            },
+            (What::Poll { cq, wc }, _) => {
+                let found = outcome.code();
+                let place = if found > 0 { self.place_of(call) } else { call.place() };
+                // SAFETY: the program's places. The call has filled the number of places in its
+                // result.
+                unsafe { self.polled_all(cq, wc, found, place) }
+            }
             (What::StartPoll { cq } | What::NextPoll { cq }, _) if outcome.code() == 0 => {
                 // SAFETY: this thread polls.
-                unsafe { self.presented(cq, call.place()) }
+                unsafe { self.presented(cq, self.place_of(call)) }
             }
             // SAFETY: the chain is open.
             (What::StartChain { qp }, _) => unsafe { crate::verbs::wr_api::note(qp) },
@@ -280,7 +289,7 @@ impl Check {
         });
         if room < requests.len() {
             // A hunt learns from refusals at which places the program tries again.
-            adverb_hunt::note_refused(place);
+            adverb_hunt::note_refused(without_way(place).0);
         }
         Posting { number, requests, room, place, _alone }
     }

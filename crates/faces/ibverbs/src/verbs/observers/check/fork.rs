@@ -61,7 +61,7 @@ impl Check {
         let mut known = self.known.lock();
         // A program that asked for fork protection takes care of memory shared with its children.
         if !is_asked_for() {
-            let Known { ledger, forks } = &mut *known;
+            let Known { ledger, forks, .. } = &mut *known;
             let mut shared = Shared::default();
             if let Some(ledger) = ledger {
                 for_each_copied(|start, end| ledger.share(&mut shared, start, end));

@@ -26,7 +26,7 @@ use adverb_device::Qp;
 use adverb_sync::{Mutex, MutexGuard};
 use calls::Kept;
 use fork::Forks;
-use report::{Stack, stack};
+use report::{Stack, Ways, stack};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64};
@@ -51,11 +51,12 @@ struct Known {
     /// `None` until the first call seen by the check.
     ledger: Option<Ledger>,
     forks: Forks,
+    ways: Ways,
 }
 
 impl Known {
     /// The initial state in the child of a fork, written without an allocation.
-    const NOTHING: Known = Known { ledger: None, forks: Forks::NONE };
+    const NOTHING: Known = Known { ledger: None, forks: Forks::NONE, ways: Ways::NONE };
 
     /// Calls `f`, and answers the resulting reports, after reports of earlier forks. A report of a
     /// fork has the stack of the fork.

@@ -1,8 +1,9 @@
 //! The places of the program's calls, and reports in words.
-use super::Check;
+use super::{Call, Check};
 use crate::verbs::caller::is_inline_function;
 use crate::verbs::notify::{file_of, name_code, name_code_with_path};
-use adverb_check::{CodeAddress, Report, Told, Weight};
+use adverb_check::{CodeAddress, Report, Told, Weight, with_way, without_way};
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
@@ -13,6 +14,8 @@ const OURS: [&str; 6] = ["libibverbs", "librdmacm", "libadverb", "libc.so", "lib
 const CALLERS: usize = 2;
 /// The number of calls that identify a way.
 const DEPTH: usize = 12;
+/// Most frames between the library's and the program's call.
+const FRAMES: usize = 40;
 
 pub(super) fn is_ours(address: CodeAddress) -> bool {
     let file = file_of(address).map_or(&[][..], |(file, _)| file.to_bytes());
@@ -78,17 +81,72 @@ pub(super) fn place() -> CodeAddress {
     way().0
 }
 
+/// The program's calls that led to a place, last call first; 0 for none.
+type Callers = [CodeAddress; CALLERS];
+
+/// The callers of places, each once. A place has the number of its callers.
+pub(super) struct Ways {
+    numbers: BTreeMap<Callers, usize>,
+    all: Vec<Callers>,
+}
+
+impl Ways {
+    pub const NONE: Ways = Ways { numbers: BTreeMap::new(), all: Vec::new() };
+
+    fn place(&mut self, place: CodeAddress, callers: Callers) -> CodeAddress {
+        let number = *self.numbers.entry(callers).or_insert_with(|| {
+            self.all.push(callers);
+            self.all.len()
+        });
+        with_way(place, number)
+    }
+
+    fn callers(&self, number: usize) -> Option<Callers> {
+        self.all.get(number.checked_sub(1)?).copied()
+    }
+}
+
 impl Check {
+    /// The place of a call that is being made, with the calls that led there.
+    pub(super) fn place_of(&self, call: &Call<'_>) -> CodeAddress {
+        let place = call.place();
+        let (mut callers, mut len, mut frames) = ([0; CALLERS], None, 0);
+        let each = |frame: &backtrace::Frame| {
+            let address = (frame.ip() as usize).wrapping_sub(1);
+            frames += 1;
+            match &mut len {
+                None => len = (address == place).then_some(0),
+                Some(len) => {
+                    callers[*len] = address;
+                    *len += 1;
+                }
+            }
+            len.map_or(frames < FRAMES, |len| len < CALLERS)
+        };
+        // SAFETY: as in `stack`.
+        unsafe { backtrace::trace_unsynchronized(each) };
+        if callers[0] == 0 { place } else { self.known.lock().ways.place(place, callers) }
+    }
+
     /// Logs a report, unless suppressed. `stack` led to the reported call.
     pub(super) fn report(&self, report: &Report, stack: &Stack) {
-        // The callers of this call are known.
-        let callers = |at: CodeAddress| {
-            let of = stack.split_first().filter(|(first, _)| **first == at);
-            of.into_iter().flat_map(|(_, rest)| rest.iter().take(CALLERS).copied())
+        let callers = |at: CodeAddress| -> Vec<CodeAddress> {
+            let (address, way) = without_way(at);
+            let here = || {
+                let rest = stack.split_first().filter(|(first, _)| **first == address)?.1;
+                Some(rest.iter().take(CALLERS).copied().collect())
+            };
+            let then = self.known.lock().ways.callers(way);
+            let all = then.map(Vec::from).or_else(here).unwrap_or_default();
+            all.into_iter().filter(|at| *at != 0 && !is_ours(*at)).collect()
         };
+        let name_code = |at: CodeAddress| name_code(without_way(at).0);
+        let name_code_with_path = |at: CodeAddress| name_code_with_path(without_way(at).0);
         let name = |(what, at): &(&str, CodeAddress)| {
             let mut text = format!("{what} at {}", name_code(*at));
-            callers(*at).for_each(|at| text += &format!(", from {}", name_code(at)));
+            for at in callers(*at) {
+                text += &format!(", from {}", name_code(at));
+            }
             text
         };
         let places: Vec<_> = report.places.iter().map(name).collect();
@@ -106,8 +164,7 @@ impl Check {
         let named = |what: &str, at| (what.to_owned(), name_code_with_path(at));
         let with_callers = |(what, at): &(&str, CodeAddress)| {
             let own = std::iter::once(named(what, *at));
-            let of_program = callers(*at).filter(|at| !is_ours(*at));
-            own.chain(of_program.map(|at| named("from", at))).collect::<Vec<_>>()
+            own.chain(callers(*at).into_iter().map(|at| named("from", at))).collect::<Vec<_>>()
         };
         let told = Told {
             process: std::process::id(),
