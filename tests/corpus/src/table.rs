@@ -279,7 +279,7 @@ pub const MISTAKES: &[Mistake] = &[
     wrong("short_limit", "milliseconds taken for seconds")
         .from(&["disni #11", "libfabric #3460"])
         .found_by(&[Hunt])
-        .names("// the limit", &["limit", "late"]),
+        .names("// the limit", &["nothing within 2ms"]),
     wrong("reset_orphans", "completions of a reset queue pair waited for")
         .from(&["Mooncake #2427"])
         .found_by(&[Hunt])

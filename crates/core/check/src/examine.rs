@@ -76,7 +76,7 @@ impl Ledger {
         if let Occasion::Status(status) = scene.occasion
             && end != 0
         {
-            let places = [("ends", end)];
+            let places = [("ends here, or at a like call that the compiler merged", end)];
             if scene.interrupted {
                 self.reporter.say(Code::CallFailed, &places, || {
                     format!(
@@ -85,8 +85,16 @@ impl Ledger {
                     )
                 });
             } else {
+                let over = self.picture.wait_over();
+                let places: Vec<_> =
+                    over.map(|over| ("waited", over.place)).into_iter().chain(places).collect();
                 self.reporter.say(Code::Ended, &places, || {
-                    format!("the program ends itself with status {status}")
+                    let after =
+                        over.map(|over| format!(" after {} found {}", over.call, over.result));
+                    format!(
+                        "the program ends itself with status {status}{}",
+                        after.unwrap_or_default()
+                    )
                 });
             }
         }

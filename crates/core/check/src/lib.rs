@@ -42,7 +42,7 @@ pub use edges::{Descriptor, Left, Reads};
 pub use events::{CM_EVENTS, Source};
 pub use ledger::Ledger;
 pub use objects::{Kind, Made};
-pub use picture::{PastCall, ToldCall};
+pub use picture::{NOTHING_WITHIN, PastCall, ToldCall};
 pub use queues::Request;
 pub use regions::{Region, Shared};
 pub use report::{CodeAddress, Report, with_way, without_way};

@@ -14,6 +14,10 @@ const KEPT: usize = 10;
 /// Most threads, and most queues, of which calls are kept.
 const MOST: usize = 64;
 
+/// The result of a wait for an event that did not come begins with these words. The limit of the
+/// wait follows.
+pub const NOTHING_WITHIN: &str = "nothing within ";
+
 /// A call of the program, or a choice of a hunt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PastCall {
@@ -84,6 +88,12 @@ impl Picture {
         let mut all: Vec<_> = self.calls.values().map(|(call, _)| call.clone()).collect();
         all.sort_by_key(|call| call.at);
         all
+    }
+
+    /// The last call of all threads, if it was a wait that found nothing.
+    pub(crate) fn wait_over(&self) -> Option<&PastCall> {
+        let last = self.calls.values().map(|(call, _)| call).max_by_key(|call| call.at)?;
+        Some(last).filter(|call| call.result.starts_with(NOTHING_WITHIN))
     }
 
     /// The last call of a thread.

@@ -1,5 +1,5 @@
 //! The last calls of threads and queues.
-use crate::{Ledger, PastCall, Source, ToldCall};
+use crate::{Ledger, Occasion, PastCall, Scene, Source, ToldCall};
 
 fn call(at: u64, thread: i32, queue: u32, result: &'static str) -> PastCall {
     PastCall {
@@ -63,4 +63,29 @@ fn a_line_is_read_as_written() {
     };
     assert_eq!(told.to_string().parse(), Ok(told));
     assert!("7\tno-receive\ttext".parse::<ToldCall>().is_err());
+}
+
+/// HUN-18: a program that ends after a wait in vain is told the place and the limit of the wait.
+#[test]
+fn a_wait_that_found_nothing_is_named_at_the_end() {
+    let scene = Scene {
+        occasion: Occasion::Status(1),
+        interrupted: false,
+        queues: Vec::new(),
+        pairs: Vec::new(),
+        polling: Vec::new(),
+        threads: Vec::new(),
+    };
+    let ended = |calls: &[PastCall]| {
+        let mut ledger = Ledger::default();
+        calls.iter().for_each(|call| ledger.happened(call.clone()));
+        ledger.examine(&scene, 7);
+        ledger.reports().remove(0)
+    };
+    let over = PastCall { call: "poll".into(), ..call(2, 1, 1, "nothing within 2ms") };
+    let report = ended(&[call(1, 1, 1, "empty"), over.clone()]);
+    assert!(report.text.ends_with("status 1 after poll found nothing within 2ms"), "{report:?}");
+    assert_eq!(report.places[0], ("waited", over.place));
+    let report = ended(&[over, call(3, 1, 1, "empty")]);
+    assert!(report.text.ends_with("status 1"), "the program went on: {report:?}");
 }

@@ -6,7 +6,7 @@ use adverb_device::waits::{self, Driver, Kind, ReplacedCall, Wait, Woken};
 use adverb_os::{Mask, Uncancellable, Uncancelled};
 use core::ffi::{c_int, c_long, c_void};
 use libc::{pollfd, sigset_t};
-use std::sync::Once;
+use std::sync::{Once, OnceLock};
 use std::time::Duration;
 
 #[cfg(test)]
@@ -106,6 +106,16 @@ pub fn register_or(own: Option<Register>) {
     });
 }
 
+/// Is told of a wait that found nothing within its limit: the name of the call, and the limit.
+pub type Over = fn(&'static str, Duration);
+
+static OVER: OnceLock<Over> = OnceLock::new();
+
+/// Sets the function that is told of waits that found nothing. Called once.
+pub fn tell_over(over: Over) {
+    let _ = OVER.set(over);
+}
+
 fn kind(kinds: c_int) -> Kind {
     Kind::from_bits_truncate(kinds as u8)
 }
@@ -159,7 +169,12 @@ unsafe extern "C-unwind" fn sleep(
     let sleep = || waits::sleep(&driver, kind(kinds), polls, until, mask, call);
     match Uncancellable::of(given.state).waits(sleep) {
         Woken::Ask => 1,
-        Woken::Over => 0,
+        Woken::Over => {
+            if let (Some(over), Some(limit), Some(name)) = (OVER.get(), call.limit, call.name()) {
+                over(name, limit);
+            }
+            0
+        }
         Woken::Failed(errno) => -(errno as c_int),
     }
 }

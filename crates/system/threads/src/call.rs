@@ -39,6 +39,15 @@ pub struct ReplacedCall {
     pub limit: Option<Duration>,
 }
 
+impl ReplacedCall {
+    /// The kernel's name of the call. `None` for a call that does not wait.
+    #[must_use]
+    pub fn name(&self) -> Option<&'static str> {
+        let call = Call { number: self.number, ..Call::ppoll([0; 2], *self) };
+        Some(Call { in_place_of: None, ..call }.wait()?.name)
+    }
+}
+
 /// A system call that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
@@ -171,11 +180,14 @@ impl Call {
     /// The event for which the call waits. `None` for a call that works, such as a write to a disk.
     #[must_use]
     pub fn wait(&self) -> Option<Wait> {
-        if let Some(ReplacedCall { number, set, limit }) = self.in_place_of {
+        if let Some(call) = self.in_place_of {
             let own = Call { in_place_of: None, ..*self }.wait()?;
-            let name = Call { number, in_place_of: None, ..*self }.wait()?.name;
-            let limit = limit.map_or(Limit::Endless, Limit::For);
-            return Some(Wait { name, on: set.map_or(own.on, On::Epoll), limit });
+            let limit = call.limit.map_or(Limit::Endless, Limit::For);
+            return Some(Wait {
+                name: call.name()?,
+                on: call.set.map_or(own.on, On::Epoll),
+                limit,
+            });
         }
         let a = self.arguments;
         let fd = a[0] as i32;

@@ -9,6 +9,7 @@ use adverb_device::engine::{Access, AttrMask, QpAttr};
 use adverb_device::{AsyncEvent, CompChannel, Context, Cq, Element, Errno, Mr, Qp, Srq};
 use core::ffi::{CStr, c_int};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A call of the program.
 pub struct Call<'a> {
@@ -201,6 +202,8 @@ pub enum Event<'a> {
     ConnectionFailed { name: &'static str, error: Errno },
     /// A hunt has made a choice at a call at this place.
     Chosen { call: adverb_choice::Call, choice: Choice, place: usize },
+    /// A wait on a descriptor of the device found nothing within its limit.
+    WaitOver { call: &'static str, limit: Duration },
     /// The process forks. No memory may be allocated or freed.
     Fork(Fork),
     /// The process ends by `exit`, `_exit` or `abort`, or a child of `vfork` ends in its parent's

@@ -49,5 +49,6 @@ pub fn init(when: When) {
         adverb_hunt::set_witness(|call, choice, place| {
             list::tell(Event::Chosen { call, choice, place });
         });
+        adverb_waits::tell_over(|call, limit| list::tell(Event::WaitOver { call, limit }));
     }
 }

@@ -5,7 +5,9 @@ use super::report::{place, way};
 use crate::abi::*;
 use crate::handles::hot;
 use crate::verbs::observers::call::{Event, Kind as Of, Numbered};
-use adverb_check::{CM_EVENTS, CodeAddress, Kind, Ledger, Made, QueuePair, Region, Source};
+use adverb_check::{
+    CM_EVENTS, CodeAddress, Kind, Ledger, Made, NOTHING_WITHIN, QueuePair, Region, Source,
+};
 use adverb_device::engine::attr::{Cut, Narrow};
 use adverb_device::engine::{Access, AttrMask, QpAttr, QpState};
 use adverb_device::{Cq, Element, Mr, Qp};
@@ -106,6 +108,9 @@ impl Check {
             }
             Event::Chosen { call, choice, place } => {
                 self.happened("the hunt's choice", None, *place, choice.words(*call));
+            }
+            Event::WaitOver { call, limit } => {
+                self.happened(*call, None, place(), format!("{NOTHING_WITHIN}{limit:?}"));
             }
             Event::Fork(moment) => self.fork(*moment),
             Event::Exit(status) => **status = self.end(**status),
