@@ -4,10 +4,12 @@
 //! [`Ledger::examine`] looks at queues, queue pairs, threads, and calls that failed. Each look adds
 //! reports. [`Code::rank`] orders the reports of all processes of a run.
 use crate::failed::FailedCompletion;
-use crate::queues::Cq;
 use crate::report::count;
 use crate::scene::{Armed, Occasion, PairScene, QueueScene, Scene, ThreadScene};
 use crate::{Code, CodeAddress, Ledger, Source};
+
+/// The place of an `exit`. A compiler keeps one of several calls that do not return.
+pub(crate) const ENDS: &str = "ends here, or at a like call that the compiler merged";
 
 impl Scene {
     /// The program stands still, or a timer or a user has ended the program.
@@ -21,7 +23,7 @@ impl Scene {
     }
 
     /// The thread that says most about what the program does.
-    fn main_thread(&self) -> Option<&ThreadScene> {
+    pub(crate) fn main_thread(&self) -> Option<&ThreadScene> {
         let placed = |thread: &&ThreadScene| thread.place != 0;
         let signalled = self.threads.iter().find(|thread| thread.signalled && thread.place != 0);
         signalled.or(self.threads.iter().find(placed)).or(self.threads.first())
@@ -32,7 +34,7 @@ impl Scene {
     }
 
     /// What the threads do, in words.
-    fn doing(&self) -> String {
+    pub(crate) fn doing(&self) -> String {
         let all: Vec<_> = self.threads.iter().take(3).map(words_of).collect();
         let more = self.threads.len().saturating_sub(all.len());
         match more {
@@ -76,7 +78,7 @@ impl Ledger {
         if let Occasion::Status(status) = scene.occasion
             && end != 0
         {
-            let places = [("ends here, or at a like call that the compiler merged", end)];
+            let mut places = vec![(ENDS, end)];
             if scene.interrupted {
                 self.reporter.say(Code::CallFailed, &places, || {
                     format!(
@@ -86,15 +88,14 @@ impl Ledger {
                 });
             } else {
                 let over = self.picture.wait_over();
-                let places: Vec<_> =
-                    over.map(|over| ("waited", over.place)).into_iter().chain(places).collect();
+                places.splice(0..0, over.map(|over| ("waited", over.place)));
+                let (polled, polls) = self.batch_before_polls(scene);
+                places.extend(polls);
                 self.reporter.say(Code::Ended, &places, || {
                     let after =
                         over.map(|over| format!(" after {} found {}", over.call, over.result));
-                    format!(
-                        "the program ends itself with status {status}{}",
-                        after.unwrap_or_default()
-                    )
+                    let after = after.unwrap_or_default();
+                    format!("the program ends itself with status {status}{after}{polled}")
                 });
             }
         }
@@ -262,11 +263,19 @@ impl Ledger {
                 0 => String::new(),
                 srq => format!("{} of ", Source::Srq(srq)),
             };
-            let places = [("receives posted", posts.place), ("now", scene.place())];
+            let mut places = vec![("receives posted", posts.place), ("now", scene.place())];
+            // A program with several shared receive queues may have filled another.
+            let other = self.srqs.iter().filter(|(srq, _)| pair.srq != 0 && **srq != pair.srq);
+            let other = other.max_by_key(|(_, of)| of.receives.len());
+            let other = other.filter(|(_, of)| !of.receives.is_empty());
+            places.extend(other.map(|(_, of)| ("the other queue's posted", of.received.place)));
+            let other = other.map_or_else(String::new, |(srq, of)| {
+                format!(" ({} in {})", of.receives.len(), Source::Srq(*srq))
+            });
             self.reporter.say(Code::NoReceive, &places, || {
                 format!(
                     "{what}queue pair {n:#x} had no receive for a message of the peer: {}, and \
-                     {} now; the peer waits, or fails with RNR_RETRY_EXC_ERR; post a receive for \
+                     {} now{other}; the peer waits, or fails with RNR_RETRY_EXC_ERR; post a receive for \
                      each message before the peer can send the message",
                     match posts.count {
                         0 => "none was posted".to_owned(),
@@ -387,104 +396,13 @@ impl Ledger {
             });
         }
     }
-
-    /// Threads that run and make no call of verbs.
-    fn spinning(&mut self, scene: &Scene) {
-        let runs = |t: &&ThreadScene| t.call.is_empty() && !t.signalled;
-        let running: Vec<_> = scene.threads.iter().filter(runs).collect();
-        // Each queue that is polled has one of the running threads. The place of a poll says which.
-        let polls = |t: &ThreadScene| {
-            let near = |cq: &Cq| cq.found_empty != 0 && cq.found_empty.abs_diff(t.place) <= 8;
-            scene.polling.iter().filter_map(|n| self.cqs.get(n)).any(near)
-        };
-        let spins = |t: &&ThreadScene| {
-            scene.polling.is_empty() || running.len() > scene.polling.len() && !polls(t)
-        };
-        let spinning: Vec<_> = running.iter().copied().filter(spins).cloned().collect();
-        for thread in &spinning {
-            let (id, name) = (thread.id, &thread.name);
-            let mut places = vec![("spins", thread.place)];
-            let write = self.last_write;
-            places.extend(write.map(|write| ("last WRITE posted", write.place)));
-            let region = write.and_then(|write| self.regions.get(write.to.lkey));
-            places.extend(region.map(|region| ("its region registered", region.place)));
-            self.reporter.say(Code::Spins, &places, || {
-                let written = match (write, region) {
-                    (Some(write), Some(region)) => format!(
-                        "; the last WRITE of this process put {} at offset {} of a region of {}",
-                        count(write.to.length as usize, "byte"),
-                        write.to.addr.wrapping_sub(region.start),
-                        count(region.length as usize, "byte")
-                    ),
-                    _ => String::new(),
-                };
-                format!(
-                    "thread {id} {name:?} runs in a loop without a verbs call and waits for memory \
-                     to change: either no thread and no peer writes there, or the compiler reads \
-                     the value only once (a flag between threads must be atomic){written}"
-                )
-            });
-        }
-    }
-
-    /// What the program waits for.
-    fn waiting(&mut self, scene: &Scene) {
-        let Some(thread) = scene.main_thread() else { return };
-        // The report of the mistake says what the thread waits for.
-        if self.reporter.has_named(thread.place) {
-            return;
-        }
-        let armed = scene.queues.iter().filter(|queue| queue.armed != Armed::No);
-        let armed: Vec<_> = armed
-            .filter_map(|queue| Some((queue.number, self.cqs.get(&queue.number)?.arm?.place)))
-            .collect();
-        let mut places = vec![("waits", thread.place)];
-        places.extend(armed.iter().map(|(_, place)| ("armed", *place)));
-        let open = scene.pairs.iter().find(|pair| pair.open > 0);
-        let oldest = open.and_then(|pair| self.qps.get(&pair.number)?.sends.posted.front());
-        places.extend(oldest.map(|request| ("not done, posted", request.place)));
-        let receives = scene.pairs.iter().find(|pair| pair.receives > 0);
-        let posts = receives.and_then(|pair| self.qps.get(&pair.number)).map(|qp| qp.received);
-        places.extend(posts.map(|posts| ("receives posted", posts.place)));
-        let polled = scene.polling.first().copied();
-        let polls = polled.and_then(|number| self.cqs.get(&number)).map(|cq| cq.found_empty);
-        places.extend(polls.map(|place| ("polls", place)));
-        self.reporter.say(Code::Waits, &places, || {
-            let mut text = scene.doing();
-            if let Some(number) = polled {
-                text +=
-                    &format!("; the program polls CQ {number} again and again and finds nothing");
-            }
-            if let Some((number, _)) = armed.first() {
-                text += &format!("; CQ {number} is armed and empty, and no completion is due");
-            }
-            if let Some(pair) = open {
-                text += &format!(
-                    "; {} of queue pair {:#x} to {} {} not done",
-                    count(pair.open as usize, "request"),
-                    pair.number,
-                    peer(pair),
-                    if pair.open == 1 { "is" } else { "are" }
-                );
-            }
-            if let Some(pair) = receives {
-                text += &format!(
-                    "; {} of queue pair {:#x} wait for a message of {}",
-                    count(pair.receives as usize, "receive"),
-                    pair.number,
-                    peer(pair)
-                );
-            }
-            text
-        });
-    }
 }
 
 fn waiter(queue: &QueueScene) -> &str {
     if queue.waiter.is_empty() { "the program" } else { &queue.waiter }
 }
 
-fn peer(pair: &PairScene) -> String {
+pub(crate) fn peer(pair: &PairScene) -> String {
     match (pair.peer, pair.dest) {
         (0, 0) => "no peer".into(),
         (0, dest) => format!("queue pair {dest:#x}"),

@@ -62,16 +62,7 @@ impl Ledger {
 
     /// A CQ was created or resized.
     pub fn cq(&mut self, number: u32, entries: usize, made: CodeAddress) {
-        let new = Cq {
-            entries,
-            expected: 0,
-            made,
-            polled: 0,
-            found_empty: 0,
-            completions: 0,
-            empty_polls: 0,
-            arm: None,
-        };
+        let new = Cq { made, ..Cq::default() };
         let cq = self.cqs.entry(number).or_insert(new);
         cq.entries = entries;
     }
@@ -90,21 +81,25 @@ impl Ledger {
         }
     }
 
-    /// A poll of a CQ found no completion.
-    pub fn found_no_completion(&mut self, number: u32, place: CodeAddress) {
-        if let Some(cq) = self.cqs.get_mut(&number) {
-            cq.found_empty = place;
-            cq.empty_polls += 1;
-            if let Some(arm) = &mut cq.arm {
-                arm.emptied = true;
-            }
+    /// `ibv_poll_cq` has returned completions with these `wr_id` values. [`Self::polled`] was
+    /// called for each completion before.
+    pub fn poll_returned(&mut self, number: u32, wr_ids: Vec<u64>, place: CodeAddress) {
+        let Some(cq) = self.cqs.get_mut(&number) else { return };
+        if !wr_ids.is_empty() {
+            cq.batch = wr_ids;
+            return;
+        }
+        cq.found_empty = place;
+        cq.empty_polls += 1;
+        if let Some(arm) = &mut cq.arm {
+            arm.emptied = true;
         }
     }
 
-    /// The number of polls of each CQ so far.
+    /// The completions polled from each CQ, and the number of polls since that found none.
     #[must_use]
-    pub fn polls(&self) -> HashMap<u32, u64> {
-        self.cqs.iter().map(|(number, cq)| (*number, cq.completions + cq.empty_polls)).collect()
+    pub fn polls(&self) -> HashMap<u32, (u64, u64)> {
+        self.cqs.iter().map(|(number, cq)| (*number, (cq.completions, cq.empty_polls))).collect()
     }
 
     /// A connection of rdma_cm begins.
@@ -236,6 +231,8 @@ impl Ledger {
         if let Some(cq) = self.cqs.get_mut(&cq) {
             cq.polled = place;
             cq.completions += 1;
+            cq.empty_polls = 0;
+            cq.batch.clear();
         }
         if done.receive && done.ok && self.connecting.values().any(|qp| *qp == done.queue_pair) {
             self.early.get_or_insert((done.queue_pair, place));

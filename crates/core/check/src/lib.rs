@@ -34,8 +34,11 @@ mod tests_examine;
 mod tests_orphans;
 #[cfg(test)]
 mod tests_picture;
+#[cfg(test)]
+mod tests_waits;
 mod told;
 mod values;
+mod waits;
 
 pub use code::{Code, Weight};
 pub use edges::{Descriptor, Left, Reads};

@@ -77,10 +77,9 @@ impl Ledger {
         if qp.of.max_send == 0 || qp.sends.posted.len() < qp.of.max_send {
             return;
         }
-        let (max, cq) = (qp.of.max_send, qp.of.send_cq);
-        if let Some(last) = qp.sends.posted.iter().rposition(|r| r.signaled) {
-            let frees = 1 + qp.sends.posted.iter().position(|r| r.signaled).unwrap_or(last);
-            qp.full = Some(Full { place, signaled: qp.sends.posted[last].place, cq, frees });
+        let max = qp.of.max_send;
+        if let Some(last) = qp.sends.posted.iter().rfind(|r| r.signaled) {
+            qp.full = Some(Full { place, signaled: last.place, freed: qp.sends.freed.clone() });
             return;
         }
         self.reporter.say(Code::SendQueueNeverFreed, &[("posted", place)], || {
@@ -97,21 +96,26 @@ impl Ledger {
     /// assumed a free place.
     pub(crate) fn given_up(&mut self) {
         let mut all: Vec<_> =
-            self.qps.iter().filter_map(|(n, qp)| Some((*n, qp.of.max_send, qp.full?))).collect();
+            self.qps.iter().filter_map(|(n, qp)| Some((*n, qp.of, qp.full.as_ref()?))).collect();
         all.sort_by_key(|(number, ..)| *number);
-        for (number, max, full) in all {
-            let polled = full.cq.and_then(|cq| self.cqs.get(&cq)).map_or(0, |cq| cq.polled);
+        for (number, of, full) in all {
+            let polled = of.send_cq.and_then(|cq| self.cqs.get(&cq)).map_or(0, |cq| cq.polled);
             let places =
                 [("posted", full.place), ("last signaled", full.signaled), ("last polled", polled)];
             self.reporter.say(Code::SendQueueOverposted, &places, || {
+                let freed: Vec<_> = full.freed.iter().map(usize::to_string).collect();
                 format!(
                     "the send queue is full (queue pair {number:#x}, {}): a post failed with \
                      ENOMEM as on NICs, and the program never posted again; a polled completion \
-                     frees the places of its request and of all earlier requests; the next \
-                     completion of CQ {} frees {}",
-                    count(max, "place"),
-                    full.cq.unwrap_or_default(),
-                    count(full.frees, "place"),
+                     frees the places of its request and of all earlier requests{}",
+                    count(of.max_send, "place"),
+                    match freed.is_empty() {
+                        true => String::new(),
+                        false => format!(
+                            "; the places freed by the last polled completions, in order: {}",
+                            freed.join(", ")
+                        ),
+                    }
                 )
             });
         }
@@ -163,7 +167,9 @@ impl Ledger {
     /// The program fails or hangs: requests that were refused and not posted again may be missing.
     pub(crate) fn lost_requests(&mut self) {
         for (number, qp) in &self.qps {
-            for (lost, since) in &qp.refused {
+            // Without a post since, the report of the full queue says the same.
+            let told = |since: usize| since == 0 && qp.full.is_some();
+            for (lost, since) in qp.refused.iter().filter(|(_, since)| !told(*since)) {
                 self.reporter.say(Code::RequestLost, &[("posted", lost.place)], || {
                     format!(
                         "the request with wr_id {:#x} was refused on the full queue pair \

@@ -4,6 +4,9 @@ use crate::report::CodeAddress;
 use crate::values::{Piece, QueuePair};
 use std::collections::{HashSet, VecDeque};
 
+/// Polled completions of a send queue whose numbers of freed places are kept.
+const FREED: usize = 4;
+
 /// A request as the program posts it.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Request {
@@ -67,7 +70,7 @@ pub(crate) struct Qp {
 }
 
 /// A completion queue.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Cq {
     pub(crate) entries: usize,
     /// Completions in the queue, and possible further completions.
@@ -77,9 +80,12 @@ pub(crate) struct Cq {
     pub(crate) polled: CodeAddress,
     /// The last call that found the queue empty.
     pub(crate) found_empty: CodeAddress,
-    /// Completions polled, and polls that found none.
+    /// Completions polled, and later calls of `ibv_poll_cq`, which found none.
     pub(crate) completions: u64,
     pub(crate) empty_polls: u64,
+    /// The `wr_id` values of the last `ibv_poll_cq` that found completions, unless
+    /// another call has polled a completion since.
+    pub(crate) batch: Vec<u64>,
     /// The last arm.
     pub(crate) arm: Option<Arm>,
 }
@@ -125,20 +131,21 @@ impl Posts {
 }
 
 /// The state of a full send queue.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Full {
     pub(crate) place: CodeAddress,
     /// The call that posted the last signaled request.
     pub(crate) signaled: CodeAddress,
-    pub(crate) cq: Option<u32>,
-    /// Number of places freed by the next completion.
-    pub(crate) frees: usize,
+    /// As in [`SendQueue`].
+    pub(crate) freed: VecDeque<usize>,
 }
 
 /// Posted requests without a known completion.
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
     pub(crate) posted: VecDeque<Request>,
+    /// How many places each of the last polled completions has freed.
+    pub(crate) freed: VecDeque<usize>,
 }
 
 impl SendQueue {
@@ -148,7 +155,10 @@ impl SendQueue {
     /// flushed completion belongs to the oldest request with its `wr_id`.
     pub(crate) fn polled(&mut self, wr_id: u64, ok: bool) -> Vec<Request> {
         let own = self.posted.iter().position(|r| r.wr_id == wr_id && (r.signaled || !ok));
-        own.map_or_else(Vec::new, |own| self.posted.drain(..=own).collect())
+        let places = own.map_or(0, |own| own + 1);
+        self.freed.extend(own.map(|_| places));
+        self.freed.drain(..self.freed.len().saturating_sub(FREED));
+        self.posted.drain(..places).collect()
     }
 
     /// Number of possible further completions.

@@ -212,9 +212,7 @@ impl Check {
     unsafe fn polled_all(&self, cq: *mut ibv_cq, wc: *mut ibv_wc, found: c_int, at: CodeAddress) {
         let queue = hot(cq).ok().map(|obj| obj.cq.clone());
         let (Some(queue), Ok(found)) = (queue, usize::try_from(found)) else { return };
-        if found == 0 {
-            self.tell(|ledger| ledger.found_no_completion(queue.number(), at));
-        }
+        let mut wr_ids = Vec::with_capacity(found);
         for i in 0..found {
             // SAFETY: the caller's promise.
             let wc = unsafe { &mut *wc.add(i) };
@@ -233,7 +231,9 @@ impl Check {
             if !ok {
                 scramble(wc, self.garbage());
             }
+            wr_ids.push(wc.wr_id);
         }
+        self.tell(|ledger| ledger.poll_returned(queue.number(), wr_ids, at));
     }
 
     /// Random bits that a program cannot mistake for a value.
