@@ -263,12 +263,13 @@ impl Ledger {
                 0 => String::new(),
                 srq => format!("{} of ", Source::Srq(srq)),
             };
-            let mut places = vec![("receives posted", posts.place), ("now", scene.place())];
+            let mut places = vec![("receives posted", posts.place)];
             // A program with several shared receive queues may have filled another.
             let other = self.srqs.iter().filter(|(srq, _)| pair.srq != 0 && **srq != pair.srq);
             let other = other.max_by_key(|(_, of)| of.receives.len());
             let other = other.filter(|(_, of)| !of.receives.is_empty());
             places.extend(other.map(|(_, of)| ("the other queue's posted", of.received.place)));
+            places.push(("now", scene.place()));
             let other = other.map_or_else(String::new, |(srq, of)| {
                 format!(" ({} in {})", of.receives.len(), Source::Srq(*srq))
             });
