@@ -100,7 +100,7 @@ pub const MISTAKES: &[Mistake] = &[
     wrong("ledger", "send queue's free places counted wrongly")
         .from(&["brpc #3132", "brpc #3202", "spdk #3195"])
         .found_by(&[Hunt, Check])
-        .names("r = ibv_post_send(d.a.qp, &wr, &bad)", &["send queue is full", "frees"]),
+        .names("r = ibv_post_send(d.a.qp, &wr, &bad)", &["send queue was full", "frees"]),
     wrong("chain_again", "bad_wr ignored: what was taken is posted again")
         .from(&["FastDeploy #8091"])
         .found_by(&[Hunt, Check])

@@ -96,26 +96,34 @@ impl Ledger {
     /// assumed a free place.
     pub(crate) fn given_up(&mut self) {
         let mut all: Vec<_> =
-            self.qps.iter().filter_map(|(n, qp)| Some((*n, qp.of, qp.full.as_ref()?))).collect();
+            self.qps.iter().filter_map(|(n, qp)| Some((*n, qp, qp.full.as_ref()?))).collect();
         all.sort_by_key(|(number, ..)| *number);
-        for (number, of, full) in all {
-            let polled = of.send_cq.and_then(|cq| self.cqs.get(&cq)).map_or(0, |cq| cq.polled);
+        for (number, qp, full) in all {
+            let polled = qp.of.send_cq.and_then(|cq| self.cqs.get(&cq)).map_or(0, |cq| cq.polled);
             let places =
                 [("posted", full.place), ("last signaled", full.signaled), ("last polled", polled)];
             self.reporter.say(Code::SendQueueOverposted, &places, || {
-                let freed: Vec<_> = full.freed.iter().map(usize::to_string).collect();
+                let list = |before: &str, of: Vec<String>| match of.is_empty() {
+                    true => String::new(),
+                    false => format!("; {before}: {}", of.join(", ")),
+                };
+                let max = count(qp.of.max_send, "place");
+                let full_now = match qp.of.max_send.saturating_sub(qp.sends.posted.len()) {
+                    0 => format!("is full (queue pair {number:#x}, {max})"),
+                    free => format!("was full (queue pair {number:#x}, {max}, {free} free now)"),
+                };
                 format!(
-                    "the send queue is full (queue pair {number:#x}, {}): a post failed with \
-                     ENOMEM as on NICs, and the program never posted again; a polled completion \
-                     frees the places of its request and of all earlier requests{}",
-                    count(of.max_send, "place"),
-                    match freed.is_empty() {
-                        true => String::new(),
-                        false => format!(
-                            "; the places freed by the last polled completions, in order: {}",
-                            freed.join(", ")
-                        ),
-                    }
+                    "the send queue {full_now}: a post failed with ENOMEM as on NICs, and the \
+                     program never posted again{}; a polled completion frees the places of its \
+                     request and of all earlier requests{}",
+                    list(
+                        "refused and not posted again",
+                        qp.refused.iter().map(|(r, _)| format!("wr_id {:#x}", r.wr_id)).collect()
+                    ),
+                    list(
+                        "the places freed by the last polled completions, in order",
+                        full.freed.iter().map(usize::to_string).collect()
+                    ),
                 )
             });
         }

@@ -91,7 +91,8 @@ fn a_place_taken_for_free_is_reported_at_the_end() {
     let all = l.reports();
     assert_eq!(all[0].code, Code::SendQueueOverposted);
     assert!(
-        all[0].text.contains("send queue is full") && all[0].text.ends_with("in order: 1, 4, 1, 2"),
+        all[0].text.contains("4 places, 1 free now")
+            && all[0].text.ends_with("in order: 1, 4, 1, 2"),
         "{}",
         all[0].text
     );

@@ -21,7 +21,7 @@ impl Choice {
                 "fields of a failed completion that are undefined had random values"
             }
             (Call::Post, Choice::Full) => {
-                "places in the send queue were free only when completions were polled, and these came late"
+                "places in the send queue were free only when completions were polled, and these came late; a post that is tried again was refused more often"
             }
             (Call::Post, Choice::Late) => {
                 "this queue pair carried out its requests late, after those of other queue pairs"
