@@ -30,6 +30,6 @@ pub use sys::{
     Mask, OwnFd, Transit, Uncancellable, Uncancelled, add_byte, await_signal, chosen,
     drop_transit_after_fork, end_connection, has_capabilities, note_transit_before_fork,
     process_end, short_slices, signals_interrupt, signals_restart, sleep, take_byte, use_ppoll,
-    wait_readable,
+    wait_apart, wait_readable,
 };
 pub use user::User;

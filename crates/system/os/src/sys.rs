@@ -50,7 +50,7 @@ pub use process::{effective_uid, only_uid};
 pub use terminal::terminal_size;
 pub use transit::{Transit, drop_transit_after_fork, note_transit_before_fork};
 pub use wait::poll;
-pub use wait::{add_byte, take_byte};
+pub use wait::{add_byte, take_byte, wait_apart};
 
 use std::io;
 

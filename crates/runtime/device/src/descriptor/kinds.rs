@@ -38,12 +38,27 @@ bitflags! {
         const COMPLETIONS = 2;
         /// Events of the connection manager.
         const MANAGER = 4;
+        /// A completion channel was removed from this set, which may have been the last.
+        const LESS_COMPLETIONS = 8;
+        /// The same for the connection manager.
+        const LESS_MANAGER = 16;
     }
 }
 
 impl Kind {
     /// The events of the device.
     const EVENTS: Kind = Kind::COMPLETIONS.union(Kind::MANAGER);
+    /// What was removed from a set.
+    const LESS: Kind = Kind::LESS_COMPLETIONS.union(Kind::LESS_MANAGER);
+
+    /// What is left in doubt by the removal of these events.
+    fn less(self) -> Kind {
+        Kind::from_bits_retain(self.intersection(Kind::EVENTS).bits() << 2)
+    }
+
+    fn is_certain(self) -> bool {
+        !self.is_empty() && !self.intersects(Kind::LESS)
+    }
 }
 
 static KINDS: [AtomicU8; MOST] = [const { AtomicU8::new(0) }; MOST];
@@ -106,7 +121,7 @@ impl Drop for Known {
 #[must_use]
 pub fn of(fd: RawFd) -> Kind {
     let known = get(fd);
-    if known.is_empty() { look_up(fd, DEPTH) } else { known }.intersection(Kind::EVENTS)
+    if known.is_certain() { known } else { look_up(fd, DEPTH) }.intersection(Kind::EVENTS)
 }
 
 /// Signals are blocked meanwhile: a handler that leaves by `longjmp` would leave a lock held.
@@ -115,10 +130,10 @@ fn look_up(fd: RawFd, depth: usize) -> Kind {
     let errno = Errno::last();
     let _uncancelled = Uncancelled::throughout();
     let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK);
-    let epoch = EPOCH.load(Ordering::SeqCst);
+    let (epoch, before) = (EPOCH.load(Ordering::SeqCst), get(fd));
     let found = by_file(fd, depth);
     if let Some(kind) = found {
-        note(fd, kind.union(Kind::FOREIGN), epoch);
+        note(fd, before, kind.union(Kind::FOREIGN), epoch);
     }
     let _ = mask.map(|mask| mask.thread_set_mask());
     errno.set();
@@ -126,13 +141,13 @@ fn look_up(fd: RawFd, depth: usize) -> Kind {
 }
 
 /// Enters what was looked up, unless another thread has entered something meanwhile.
-fn note(fd: RawFd, kind: Kind, epoch: u64) {
+fn note(fd: RawFd, before: Kind, kind: Kind, epoch: u64) {
     let Some(entry) = usize::try_from(fd).ok().and_then(|fd| KINDS.get(fd)) else { return };
     END.fetch_max(fd as usize + 1, Ordering::Relaxed);
     let change = |from: u8, to: u8| {
         let _ = entry.compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed);
     };
-    change(0, kind.bits());
+    change(before.bits(), kind.bits());
     if EPOCH.load(Ordering::SeqCst) != epoch {
         change(kind.bits(), 0);
     }
@@ -158,8 +173,8 @@ fn by_file(fd: RawFd, depth: usize) -> Option<Kind> {
         let of_pipe = watched.inode.and_then(of_pipe).unwrap_or(Kind::FOREIGN);
         all |= of_pipe;
         all |= match get(watched.fd) {
-            kind if kind.is_empty() => look_up(watched.fd, depth - 1),
-            kind => kind,
+            kind if kind.is_certain() => kind,
+            _ => look_up(watched.fd, depth - 1),
         };
     }
     Some(all)
@@ -183,14 +198,53 @@ pub fn copied(from: RawFd, to: RawFd) {
     set(to, get(from));
 }
 
-/// The program has changed a set by `epoll_ctl`.
+/// The program has changed a set by `epoll_ctl`. Some programs remove and add their channels with
+/// every message, and a removal alone is looked into at the next wait.
 pub fn controlled(epoll: RawFd, how: i32, fd: RawFd) {
     let events = of(fd);
     if events.is_empty() {
         return;
     }
+    let known = get(epoll);
     match how {
-        libc::EPOLL_CTL_DEL => closed(epoll),
-        _ => set(epoll, get(epoll) | Kind::FOREIGN | events),
+        libc::EPOLL_CTL_DEL if known.is_empty() => {}
+        libc::EPOLL_CTL_DEL => set(epoll, known | events.less()),
+        _ => set(epoll, known.difference(events.less()) | Kind::FOREIGN | events),
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+    use std::os::fd::AsRawFd;
+
+    /// A program that removes and adds its channels with every message costs no look-up: neither of
+    /// its set, nor of foreign descriptors.
+    #[test]
+    fn a_channel_removed_and_added_again_is_not_looked_up() {
+        let (read, _write) = nix::unistd::pipe().unwrap();
+        let inode = metadata(format!("/proc/self/fd/{}", read.as_raw_fd())).unwrap().ino();
+        let _known = Known::new(read.as_raw_fd(), inode, Kind::COMPLETIONS);
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap();
+        let (set, fd) = (epoll.0.as_raw_fd(), read.as_raw_fd());
+        assert_eq!(of(set), Kind::empty());
+        let add = || epoll.add(&read, EpollEvent::new(EpollFlags::EPOLLIN, 0)).unwrap();
+        add();
+        controlled(set, libc::EPOLL_CTL_ADD, fd);
+        assert_eq!(of(set), Kind::COMPLETIONS);
+        for _ in 0..3 {
+            epoll.delete(&read).unwrap();
+            controlled(set, libc::EPOLL_CTL_DEL, fd);
+            // Nothing becomes new for the other descriptors by the next addition.
+            assert!(get(set).contains(Kind::COMPLETIONS) && !get(set).is_certain());
+            add();
+            controlled(set, libc::EPOLL_CTL_ADD, fd);
+            assert!(get(set).is_certain());
+        }
+        epoll.delete(&read).unwrap();
+        controlled(set, libc::EPOLL_CTL_DEL, fd);
+        assert_eq!(of(set), Kind::empty(), "the last channel has left");
+        assert!(get(set).is_certain());
     }
 }

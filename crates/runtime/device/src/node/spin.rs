@@ -42,11 +42,11 @@ impl Spin {
         self.length(costs) <= costs.call * SHORTEST
     }
     /// An event arrived after `waited`. If the longest spin would have seen the event, the spin
-    /// becomes at least three times as long as the wait. Otherwise the spin is halved. An event
-    /// that ended a sleep would have come earlier by the cost of the sleep.
+    /// becomes at least three times as long as the wait. Otherwise the spin is halved. A thread
+    /// that slept would have seen the event earlier by its wake-up.
     pub(crate) fn learn(&self, waited: Duration, slept: bool, costs: Costs) {
         let (length, longest) = (self.length(costs), longest(costs));
-        let waited = if slept { waited.saturating_sub(longest) } else { waited };
+        let waited = if slept { waited.saturating_sub(costs.wake_up) } else { waited };
         let next = if waited <= longest { length.max(waited * 3) } else { length / 2 };
         let next = next.min(longest).max(costs.call * SHORTEST);
         self.0.store(next.as_nanos() as u32, Ordering::Relaxed);
@@ -68,7 +68,7 @@ mod tests {
                 spin.learn(most * 40, true, costs);
             }
             assert_eq!(spin.length(costs), costs.call * SHORTEST, "rare events: straight to sleep");
-            spin.learn(most + most / 10, true, costs);
+            spin.learn(wake_up + most / 10, true, costs);
             assert_eq!(spin.length(costs), most / 10 * 3);
             spin.learn(most / 20, false, costs);
             assert_eq!(spin.length(costs), most / 10 * 3, "a quick one does not shorten it");

@@ -15,13 +15,14 @@ use crate::node::poster::PosterWatch;
 use crate::node::sleep::Asleep;
 use adverb_engine::Time;
 use adverb_link::RxFrom;
-use adverb_os::InterfaceNews;
+use adverb_os::{InterfaceNews, wait_apart};
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::libc::{POLLIN, pollfd};
+use nix::sched::{sched_getaffinity, sched_getcpu, sched_setaffinity};
 use nix::sys::signal::{SigSet, SigmaskHow};
-use nix::sys::time::TimeSpec;
 use nix::unistd::Pid;
-use std::os::fd::AsFd;
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Weak;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, mpsc};
@@ -57,7 +58,7 @@ pub(super) fn spawn(node: &Arc<Node>) -> Result<(), Error> {
     )?;
     let weak = Arc::downgrade(node);
     let (up, is_up) = mpsc::channel();
-    let starter = std::thread::current();
+    let (starter, starts_on) = (std::thread::current(), sched_getcpu());
     let spawned = std::thread::Builder::new().name("adverb".into()).spawn(move || {
         let _ours = adverb_memory::OwnThread::this();
         // So that naps of microseconds end in time.
@@ -67,7 +68,7 @@ pub(super) fn spawn(node: &Arc<Node>) -> Result<(), Error> {
         if let Err(e) = adverb_os::short_slices(SLICE.as_nanos() as u64) {
             log::debug!("the background thread runs in slices of the usual length: {e}");
         }
-        answer(&weak, &up, &starter);
+        apart_from(starts_on, || answer(&weak, &up, &starter));
         run(&weak);
     });
     nix::sys::signal::pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&old), None)?;
@@ -102,6 +103,23 @@ fn exchange(node: &Node, answers: &mpsc::Receiver<Pid>) -> bool {
     })
 }
 
+/// Runs `work` on another processor than this one, where the calling thread may. A wake-up on the
+/// waking thread's own processor says nothing of the others, which may have to leave an idle state.
+fn apart_from(processor: nix::Result<usize>, work: impl FnOnce()) {
+    let own = Pid::from_raw(0);
+    let before = sched_getaffinity(own).ok();
+    let apart = before.zip(processor.ok()).map(|(mut all, processor)| {
+        let _ = all.unset(processor);
+        all
+    });
+    // Fails without another processor.
+    let moved = apart.is_some_and(|apart| sched_setaffinity(own, &apart).is_ok());
+    work();
+    if let Some(before) = before.filter(|_| moved) {
+        let _ = sched_setaffinity(own, &before);
+    }
+}
+
 /// The background thread answers each wake-up by a wake-up of the starting thread, until the
 /// starting thread has measured enough.
 fn answer(node: &Weak<Node>, answers: &mpsc::Sender<Pid>, starter: &std::thread::Thread) {
@@ -109,9 +127,14 @@ fn answer(node: &Weak<Node>, answers: &mpsc::Sender<Pid>, starter: &std::thread:
         starter.unpark();
         let Some(node) = node.upgrade() else { return };
         let Some(wake) = node.wake.fd() else { return };
-        let _ = ppoll(&mut [PollFd::new(wake, PollFlags::POLLIN)], None, None);
+        let _ = wait_apart(&mut [readable(Some(wake))], None);
         node.wake.take();
     }
+}
+
+/// An entry that waits for input. Without a descriptor, the kernel passes over it.
+fn readable(fd: Option<BorrowedFd<'_>>) -> pollfd {
+    pollfd { fd: fd.map_or(-1, |fd| fd.as_raw_fd()), events: POLLIN, revents: 0 }
 }
 
 fn run(node: &Weak<Node>) {
@@ -328,36 +351,27 @@ impl<'a> Sleep<'a> {
             node.policy.set_thread(Thread::Awake);
             return (!node.is_lost()).then_some(false);
         };
-        let mut fds = [
-            PollFd::new(wake, PollFlags::POLLIN),
-            // Without news, `wake` again, with no event requested.
-            PollFd::new(
-                news.unwrap_or(wake),
-                if news.is_some() { PollFlags::POLLIN } else { PollFlags::empty() },
-            ),
-            PollFd::new(node.epoll.0.as_fd(), PollFlags::POLLIN),
-        ];
+        let mut fds = [readable(Some(wake)), readable(news), readable(Some(node.epoll.0.as_fd()))];
         let watched = if self.asleep.is_some() { &mut fds[..] } else { &mut fds[..2] };
         watch.look(node);
         let until = self.limit.map(|limit| node.now() + limit);
         let result = loop {
             let now = node.now();
             let (left, nap) = (until.map(|until| until.since(now)), watch.naps.length(now));
-            let limit = sooner(left, nap).map(TimeSpec::from_duration);
-            let result = ppoll(watched, limit, None);
-            let napped =
-                result == Ok(0) && nap.is_some_and(|nap| left.is_none_or(|left| nap < left));
+            let result = wait_apart(watched, sooner(left, nap));
+            let napped = matches!(result, Ok(0))
+                && nap.is_some_and(|nap| left.is_none_or(|left| nap < left));
             if !napped || node.is_lost() {
                 break result;
             }
             watch.napped(node);
         };
-        let told = matches!(result, Ok(n) if n > 0) && fds[1].any() == Some(true);
+        let told = matches!(result, Ok(n) if n > 0) && fds[1].revents != 0;
         self.end(node, matches!(result, Ok(n) if n > 0))?;
         if let Err(e) = result
-            && e != Errno::EINTR
+            && e.kind() != ErrorKind::Interrupted
         {
-            node.link.socket_failed("wait for packets", &e.into());
+            node.link.socket_failed("wait for packets", &e);
             // The kernel is out of memory: try again, without spinning.
             std::thread::sleep(LONGEST_AWAY);
         }

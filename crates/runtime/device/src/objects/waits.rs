@@ -215,16 +215,15 @@ pub fn sleep(
 }
 
 fn drive(node: &Node, driver: &Driver, kind: Kind, slept: bool) {
-    if driver.place.is_some() {
-        if slept {
-            node.progress_after_sleep();
-        } else {
-            node.progress_waiting();
-        }
-    }
-    if kind.contains(Kind::MANAGER) {
-        node.look_for_mads();
-    }
+    let progress = || match slept {
+        true => node.progress_after_sleep(),
+        false => node.progress_waiting(),
+    };
+    match driver.place {
+        Some(_) if kind.contains(Kind::MANAGER) => node.with_mads(progress),
+        Some(_) => progress(),
+        None => node.look_for_mads(),
+    };
 }
 
 fn monotonic() -> u64 {

@@ -25,14 +25,24 @@ pub fn poll(fds: &[RawFd], events: i16, wait: Duration) -> io::Result<u64> {
 
 /// `poll` without a cancellation point.
 pub(super) fn poll_raw(polls: &mut [libc::pollfd], wait: Duration) -> io::Result<usize> {
-    let mut wait = timespec(wait);
+    wait_apart(polls, Some(wait))
+}
+
+/// Waits for descriptors like `ppoll`, without a limit if there is no `limit`. Not a cancellation
+/// point. A library that replaces the C library's functions does not see the call.
+///
+/// # Errors
+/// As of `ppoll`.
+pub fn wait_apart(polls: &mut [libc::pollfd], limit: Option<Duration>) -> io::Result<usize> {
+    let mut limit = limit.map(timespec);
+    let limit = limit.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
     // SAFETY: the entries and the time are writable and live through the call; no signal mask.
     check_len(unsafe {
         libc::syscall(
             libc::SYS_ppoll,
             polls.as_mut_ptr(),
             polls.len(),
-            &raw mut wait,
+            limit,
             ptr::null::<libc::sigset_t>(),
             0usize,
         )

@@ -70,13 +70,18 @@ impl Node {
     /// Looks once for MADs. The caller is a thread of the program that waits for an event of the
     /// connection manager, and holds no lock. `true` if there was anything.
     pub(crate) fn look_for_mads(&self) -> bool {
+        let from = if self.host.is_some() { RxFrom::Processes } else { RxFrom::All };
+        self.with_mads(|| self.drive_sockets(from))
+    }
+
+    /// As [`Node::look_for_mads`], for a thread that receives by `receive`.
+    pub(crate) fn with_mads(&self, receive: impl FnOnce() -> bool) -> bool {
         if self.is_stale() {
             return false;
         }
         let mads = &self.mads;
         mads.looking.fetch_add(1, Ordering::SeqCst);
-        let from = if self.host.is_some() { RxFrom::Processes } else { RxFrom::All };
-        let received = self.drive_sockets(from);
+        let received = receive();
         let worked = mads.run(self);
         mads.looking.fetch_sub(1, Ordering::SeqCst);
         if mads.wait() {
