@@ -18,12 +18,14 @@ pub(crate) struct Costs {
     pub(crate) wake_up: Duration,
     /// Duration of a system call that finds nothing.
     pub(crate) call: Duration,
+    /// The process has a single processor.
+    pub(crate) alone: bool,
 }
 
 impl Default for Costs {
     /// Before the measurement, and in virtual time.
     fn default() -> Self {
-        Costs { wake_up: Duration::from_micros(25), call: Duration::from_micros(1) }
+        Costs { wake_up: Duration::from_micros(25), call: Duration::from_micros(1), alone: false }
     }
 }
 
@@ -45,6 +47,12 @@ impl Costs {
         Costs::of(calls, exchanges.collect())
     }
 
+    /// How soon another thread that has work runs. On a single processor a wake-up is quick, and the
+    /// thread runs when others have had their turns.
+    pub(crate) fn turn(self) -> Duration {
+        if self.alone { self.wake_up.max(Costs::default().wake_up) } else { self.wake_up }
+    }
+
     /// The costs behind these durations.
     fn of(calls: Vec<Duration>, exchanges: Vec<Duration>) -> Self {
         let usual = Costs::default();
@@ -55,6 +63,7 @@ impl Costs {
         Costs {
             wake_up: within(wake_up, usual.wake_up, WAKE_UP),
             call: within(typical(calls), usual.call, CALL),
+            alone: false,
         }
     }
 }
@@ -85,8 +94,10 @@ mod tests {
         assert_eq!(Costs::of(Vec::new(), Vec::new()), Costs::default());
         let [least, most] =
             [us(&[0; SAMPLES]), us(&[8000; SAMPLES])].map(|took| Costs::of(took.clone(), took));
-        assert_eq!(least, Costs { wake_up: WAKE_UP[0], call: CALL[0] });
-        assert_eq!(most, Costs { wake_up: WAKE_UP[1], call: CALL[1] });
+        assert_eq!((least.wake_up, least.call), (WAKE_UP[0], CALL[0]));
+        assert_eq!((most.wake_up, most.call), (WAKE_UP[1], CALL[1]));
+        let alone = Costs { alone: true, ..least };
+        assert_eq!([least.turn(), alone.turn()], [WAKE_UP[0], Costs::default().wake_up]);
     }
 
     #[test]

@@ -179,7 +179,7 @@ impl Policy {
     #[inline]
     pub(crate) fn looks_at_queue(&self, now: impl Fn() -> Time) {
         if self.until.load(Ordering::Relaxed) & GIVEN_EVENT != 0 {
-            self.until.store((now() + self.costs().wake_up * WORKS).0 << 1, Ordering::Relaxed);
+            self.until.store((now() + self.costs().turn() * WORKS).0 << 1, Ordering::Relaxed);
         }
     }
 
@@ -302,7 +302,7 @@ impl Pace {
     }
 
     fn first_away(&self) -> Duration {
-        self.costs.wake_up * FIRST_AWAY
+        self.costs.turn() * FIRST_AWAY
     }
 
     /// How long the thread stays away from the sockets.

@@ -61,7 +61,8 @@ mod tests {
     fn the_spin_is_as_long_as_it_pays() {
         for (wake_up, call) in [(5, 250), (25, 1000)] {
             let wake_up = Duration::from_micros(wake_up);
-            let costs = Costs { wake_up, call: Duration::from_nanos(call) };
+            let call = Duration::from_nanos(call);
+            let costs = Costs { wake_up, call, ..Costs::default() };
             let (spin, most) = (Spin::new(), longest(costs));
             assert_eq!(spin.length(costs), most);
             for _ in 0..10 {

@@ -18,7 +18,7 @@ use adverb_link::RxFrom;
 use adverb_os::{InterfaceNews, wait_apart};
 use nix::errno::Errno;
 use nix::libc::{POLLIN, pollfd};
-use nix::sched::{sched_getaffinity, sched_getcpu, sched_setaffinity};
+use nix::sched::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use nix::sys::signal::{SigSet, SigmaskHow};
 use nix::unistd::Pid;
 use std::io::ErrorKind;
@@ -78,6 +78,7 @@ pub(super) fn spawn(node: &Arc<Node>) -> Result<(), Error> {
                 host.published.set_thread(thread.as_raw().unsigned_abs());
             }
             let costs = Costs::measure(|| _ = node.wake.take(), || exchange(node, &is_up));
+            let costs = Costs { alone: has_one_processor(), ..costs };
             log::debug!("a wake-up takes {:?}, a system call {:?}", costs.wake_up, costs.call);
             node.policy.set_costs(costs);
             drop(is_up);
@@ -100,6 +101,12 @@ fn exchange(node: &Node, answers: &mpsc::Receiver<Pid>) -> bool {
             std::thread::park_timeout(ANSWER);
         }
         come
+    })
+}
+
+fn has_one_processor() -> bool {
+    sched_getaffinity(Pid::from_raw(0)).is_ok_and(|all| {
+        (0..CpuSet::count()).filter(|n| all.is_set(*n).unwrap_or(false)).nth(1).is_none()
     })
 }
 
@@ -277,7 +284,7 @@ fn waits(node: &Node) -> Option<Duration> {
     if node.any_pending.load(Ordering::Acquire) || node.relay.is_waiting() {
         // A queue pair, or the rest of an ended queue pair, waits for another process to take
         // packets. Or packets wait for a receive.
-        return Some(node.policy.costs().wake_up * RETRY);
+        return Some(node.policy.costs().turn() * RETRY);
     }
     node.any_delayed.load(Ordering::Acquire).then_some(LONGEST_AWAY)
 }

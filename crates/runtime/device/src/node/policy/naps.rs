@@ -89,7 +89,7 @@ impl Naps {
             due: Time::ZERO,
             ticks: TICKS,
             taken: 0,
-            short: (costs.wake_up * FIRST).clamp(tick / SHORTEST, tick / LONGEST),
+            short: (costs.turn() * FIRST).clamp(tick / SHORTEST, tick / LONGEST),
             posts: 1,
         }
     }
