@@ -18,7 +18,7 @@ pub(crate) struct Costs {
     pub(crate) wake_up: Duration,
     /// Duration of a system call that finds nothing.
     pub(crate) call: Duration,
-    /// The process has a single processor.
+    /// The process may use a single processor.
     pub(crate) alone: bool,
 }
 
@@ -45,6 +45,18 @@ impl Costs {
             (begun.elapsed() < LONGEST && exchange()).then(|| from.elapsed())
         });
         Costs::of(calls, exchanges.collect())
+    }
+
+    /// For a process that may use a single processor, of a machine with `processors`. Its own
+    /// threads wake each other in a short time, which says nothing of threads on other processors.
+    pub(super) fn on_one_of(self, processors: usize) -> Self {
+        let wake_up = if processors > 1 { Costs::default().wake_up } else { self.wake_up };
+        Costs { wake_up, alone: true, ..self }
+    }
+
+    /// A pause of a thread that spins. The awaited thread may need the same processor.
+    pub(crate) fn pause(self) {
+        if self.alone { std::thread::yield_now() } else { std::hint::spin_loop() }
     }
 
     /// How soon another thread that has work runs. On a single processor a wake-up is quick, and the
@@ -96,8 +108,9 @@ mod tests {
             [us(&[0; SAMPLES]), us(&[8000; SAMPLES])].map(|took| Costs::of(took.clone(), took));
         assert_eq!((least.wake_up, least.call), (WAKE_UP[0], CALL[0]));
         assert_eq!((most.wake_up, most.call), (WAKE_UP[1], CALL[1]));
-        let alone = Costs { alone: true, ..least };
-        assert_eq!([least.turn(), alone.turn()], [WAKE_UP[0], Costs::default().wake_up]);
+        let (usual, alone) = (Costs::default().wake_up, least.on_one_of(1));
+        assert_eq!([least.turn(), alone.turn()], [WAKE_UP[0], usual]);
+        assert_eq!([alone.wake_up, least.on_one_of(2).wake_up], [WAKE_UP[0], usual]);
     }
 
     #[test]

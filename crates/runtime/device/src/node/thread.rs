@@ -20,7 +20,7 @@ use nix::errno::Errno;
 use nix::libc::{POLLIN, pollfd};
 use nix::sched::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use nix::sys::signal::{SigSet, SigmaskHow};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, SysconfVar, sysconf};
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Weak;
@@ -78,7 +78,8 @@ pub(super) fn spawn(node: &Arc<Node>) -> Result<(), Error> {
                 host.published.set_thread(thread.as_raw().unsigned_abs());
             }
             let costs = Costs::measure(|| _ = node.wake.take(), || exchange(node, &is_up));
-            let costs = Costs { alone: has_one_processor(), ..costs };
+            let all = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok().flatten().unwrap_or(1);
+            let costs = if has_one_processor() { costs.on_one_of(all as usize) } else { costs };
             log::debug!("a wake-up takes {:?}, a system call {:?}", costs.wake_up, costs.call);
             node.policy.set_costs(costs);
             drop(is_up);

@@ -257,7 +257,9 @@ impl<T> EventQueue<T> {
                 if Instant::now() >= spin_until {
                     break;
                 }
-                std::hint::spin_loop();
+                if let Some(node) = node {
+                    node.policy.costs().pause();
+                }
             }
             before_sleep();
             if let Some(node) = node {

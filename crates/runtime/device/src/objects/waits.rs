@@ -158,7 +158,7 @@ pub fn sleep(
             if Instant::now() >= spin_until {
                 break;
             }
-            std::hint::spin_loop();
+            costs.pause();
         }
         node.before_sleep();
         let left = match until {
