@@ -59,8 +59,8 @@ impl Costs {
         if self.alone { std::thread::yield_now() } else { std::hint::spin_loop() }
     }
 
-    /// How soon another thread that has work runs. On a single processor a wake-up is quick, and the
-    /// thread runs when others have had their turns.
+    /// How soon another thread that has work runs. On a single processor a wake-up is quick, and
+    /// the thread runs when others have had their turns.
     pub(crate) fn turn(self) -> Duration {
         if self.alone { self.wake_up.max(Costs::default().wake_up) } else { self.wake_up }
     }
