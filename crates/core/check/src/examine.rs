@@ -268,7 +268,9 @@ impl Ledger {
             let other = self.srqs.iter().filter(|(srq, _)| pair.srq != 0 && **srq != pair.srq);
             let other = other.max_by_key(|(_, of)| of.receives.len());
             let other = other.filter(|(_, of)| !of.receives.is_empty());
-            places.extend(other.map(|(_, of)| ("the other queue's posted", of.received.place)));
+            places.extend(
+                other.map(|(_, of)| ("receives of the other queue posted", of.received.place)),
+            );
             places.push(("now", scene.place()));
             let other = other.map_or_else(String::new, |(srq, of)| {
                 format!(" ({} in {})", of.receives.len(), Source::Srq(*srq))
@@ -276,8 +278,8 @@ impl Ledger {
             self.reporter.say(Code::NoReceive, &places, || {
                 format!(
                     "{what}queue pair {n:#x} had no receive for a message of the peer: {}, and \
-                     {} now{other}; the peer waits, or fails with RNR_RETRY_EXC_ERR; post a receive for \
-                     each message before the peer can send the message",
+                     {} now{other}; the peer waits, or fails with RNR_RETRY_EXC_ERR; post a \
+                     receive for each message before the peer can send the message",
                     match posts.count {
                         0 => "none was posted".to_owned(),
                         1 => "1 was posted".to_owned(),
