@@ -310,8 +310,9 @@ impl Node {
         let executed = inner.engine.counters().executed;
         inner.engine.handle_packet(&mut env, packet);
         if inner.engine.counters().executed != executed {
-            inner.traffic.executed(packet);
-            if wire && packet.headers.bth.opcode.ends_message() {
+            let ends = packet.headers.bth.opcode.ends_message();
+            inner.traffic.executed(ends, packet.payload.len());
+            if wire && ends {
                 let receives = effects.completions.iter().any(|(to, _)| *to != CqRef::Send);
                 inner.traffic.ended(!receives, inner.commits.1);
             }

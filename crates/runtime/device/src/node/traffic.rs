@@ -1,6 +1,4 @@
 //! Messages and bytes of a queue pair.
-use adverb_engine::Packet;
-
 /// Messages and bytes of a queue pair, for [`crate::snapshot`]. Changed under the queue pair's
 /// lock. The chains of requests are counted in [`QpInner::commits`](super::queue_pair::QpInner).
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,6 +17,8 @@ pub(crate) struct Traffic {
     in_turns: bool,
     /// The last message was one-sided.
     one_sided: bool,
+    /// A message of the peer has begun and not ended.
+    is_inside: bool,
 }
 
 impl Traffic {
@@ -36,21 +36,24 @@ impl Traffic {
         self.posts = posts;
     }
 
-    /// Does the program answer the peer's messages by requests of its own?
+    /// Does the program answer the peer's messages by requests of its own? Inside of a message
+    /// nothing is there to be answered, and the peer may wait for an ACK.
     pub(super) fn is_in_turns(&self) -> bool {
-        self.in_turns
+        self.in_turns && !self.is_inside
     }
 
     /// As [`Traffic::is_in_turns`], and the last message was one-sided.
     pub(super) fn is_answered(&self) -> bool {
-        self.in_turns && self.one_sided
+        self.is_in_turns() && self.one_sided
     }
 
-    /// A packet with a request of the peer was executed.
+    /// A packet with a request of the peer was executed. `ends`: its message has ended. `bytes`: its
+    /// payload.
     #[inline]
-    pub(super) fn executed(&mut self, packet: &Packet<'_>) {
-        self.received += u64::from(packet.headers.bth.opcode.ends_message());
-        self.received_bytes = self.received_bytes.wrapping_add(packet.payload.len() as u64);
+    pub(super) fn executed(&mut self, ends: bool, bytes: usize) {
+        self.is_inside = !ends;
+        self.received += u64::from(ends);
+        self.received_bytes = self.received_bytes.wrapping_add(bytes as u64);
     }
 }
 
@@ -70,5 +73,17 @@ mod tests {
         assert!(!ended(true, 3), "two requests in a row");
         assert!(!ended(false, 4), "a message that completes a receive");
         assert!(ended(true, 5));
+    }
+
+    #[test]
+    fn a_program_has_nothing_to_answer_inside_of_a_message() {
+        let mut traffic = Traffic::default();
+        for posts in [1, 2] {
+            traffic.executed(false, 4096);
+            assert!(!traffic.is_answered() && !traffic.is_in_turns(), "the peer waits for an ACK");
+            traffic.executed(true, 4096);
+            traffic.ended(true, posts);
+            assert!(traffic.is_answered());
+        }
     }
 }
