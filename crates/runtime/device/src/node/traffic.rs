@@ -47,8 +47,8 @@ impl Traffic {
         self.is_in_turns() && self.one_sided
     }
 
-    /// A packet with a request of the peer was executed. `ends`: its message has ended. `bytes`: its
-    /// payload.
+    /// A packet with a request of the peer was executed. `ends`: its message has ended. `bytes`:
+    /// its payload.
     #[inline]
     pub(super) fn executed(&mut self, ends: bool, bytes: usize) {
         self.is_inside = !ends;
