@@ -1,6 +1,7 @@
 //! Greetings of other processes of this user, as bytes (TRU-3).
 use crate::input::Input;
 use crate::link::plain;
+use adverb_link::each;
 use adverb_local::fuzzing::{handshake, message_again, parse_handshake};
 use adverb_local::{HandshakeMessage, MAX_SLOT, MIN_SLOT, Slot};
 
@@ -60,8 +61,8 @@ pub fn run(data: &[u8]) {
     let link = end.fed.link();
     let times = if flags & 0xf0 == 0 { FLOOD } else { 1 };
     for _ in 0..times {
-        let got =
-            end.fed.message(&bytes, &mut |packet| assert!(packet.bytes.len() >= 12, "{packet:?}"));
+        let mut sink = each(|packet| assert!(packet.bytes.len() >= 12, "{packet:?}"));
+        let got = end.fed.message(&bytes, &mut sink);
         assert!(got <= bytes.len() / 14);
     }
     let kept = link.local().handshakes();

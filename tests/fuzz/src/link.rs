@@ -2,7 +2,7 @@
 use crate::input::Input;
 use adverb_link::faults::{Delay, PacketFaults, Rate};
 use adverb_link::fuzzing::{Fed, steering_test_again};
-use adverb_link::{AddrIndex, Config, LinkStats, RxBuffers};
+use adverb_link::{AddrIndex, Config, LinkStats, RxBuffers, each};
 use adverb_local::fuzzing::message_again;
 use adverb_local::{MAD_QPN, MULTICAST_QPN, SLOT_SHIFT, slot_of_qpn};
 use adverb_wire::icrc::{IpMeta, UdpMeta, icrc};
@@ -132,7 +132,7 @@ pub fn datagram(data: &[u8]) {
     let before = fed.link().stats();
     let link = fed.link();
     let mut given = 0;
-    let got = fed.datagram(to, src, stride, &bytes, buffers, &mut |packet| {
+    let mut sink = each(|packet| {
         given += 1;
         assert!(packet.bytes.len() >= 12, "{packet:?}");
         let slot = slot_of_qpn(packet.dest_qpn());
@@ -140,6 +140,8 @@ pub fn datagram(data: &[u8]) {
         // A delayed packet may have been sent to the other address.
         assert!(packet.dst == dst && !packet.proof.is_forwarded() || flags & 1 != 0, "{packet:?}");
     });
+    let got = fed.datagram(to, src, stride, &bytes, buffers, &mut sink);
+    drop(sink);
     assert_eq!(given, got);
     if flags & 1 == 0 {
         let packets = bytes.chunks(stride).count().max(1) as u64;
@@ -172,7 +174,7 @@ pub fn hand_over(data: &[u8]) {
     }
     let before = link.stats();
     let mut given = 0;
-    let got = end.fed.message(&bytes, &mut |packet| {
+    let mut sink = each(|packet| {
         given += 1;
         assert!(packet.bytes.len() >= 12 && packet.proof.is_forwarded(), "{packet:?}");
         let slot = slot_of_qpn(packet.dest_qpn());
@@ -183,6 +185,8 @@ pub fn hand_over(data: &[u8]) {
         };
         assert!(shared || slot.is_some_and(|slot| link.local().owns(slot)), "{packet:?}");
     });
+    let got = end.fed.message(&bytes, &mut sink);
+    drop(sink);
     assert_eq!(given, got);
     let after = link.stats();
     assert!((after.forwarded_in - before.forwarded_in) as usize <= bytes.len() / 14);

@@ -105,6 +105,7 @@ impl Headers {
     ///
     /// # Errors
     /// Why the datagram is not valid, with the expected and the found value.
+    #[inline]
     pub fn parse(datagram: &[u8]) -> Result<(Headers, &[u8]), ParseError> {
         let (headers, rest) = Headers::parse_front(datagram)?;
         let got = rest.len();

@@ -14,6 +14,8 @@ pub use solve::{Solver, verify_v4_unknown_id};
 /// Length of an IPv4 header without options. These functions do not support a header with options.
 const IPV4_LEN: usize = 20;
 const UDP_LEN: usize = 8;
+/// Length and checksum of the UDP header.
+const REST_LEN: usize = 4;
 const BTH_LEN: usize = 12;
 /// Bytes of ones in place of the LRH.
 const ONES: usize = 8;
@@ -46,6 +48,16 @@ pub enum IpMeta {
     },
 }
 
+impl IpMeta {
+    /// The identification. 0 over IPv6, which has none.
+    fn id(&self) -> u16 {
+        match self {
+            IpMeta::V4 { id, .. } => *id,
+            IpMeta::V6 { .. } => 0,
+        }
+    }
+}
+
 /// The UDP header. The ICRC does not cover its checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct UdpMeta {
@@ -57,25 +69,30 @@ pub struct UdpMeta {
     pub len: u16,
 }
 
-/// An ICRC in progress, so that copying and summing can proceed in chunks.
-#[derive(Clone, Debug)]
-pub struct IcrcState(Hasher);
+/// The headers before the BTH, summed once for all packets of one flow and one length. Only the
+/// IPv4 identification differs from packet to packet.
+#[derive(Clone, Copy, Debug)]
+pub struct IcrcFlow {
+    /// The CRC up to and with the UDP ports, for the identification 0.
+    ports: u32,
+    /// The rest of the UDP header.
+    rest: [u8; REST_LEN],
+    is_v4: bool,
+}
 
-impl IcrcState {
-    /// Starts with the IP and UDP headers and the first bytes of the packet. `headers` begins with
-    /// the whole BTH of 12 bytes, because one of its bytes is masked. The extension headers may
-    /// follow.
+impl IcrcFlow {
+    /// Sums the headers. An IPv4 identification in `ip` does not count.
     #[must_use]
-    pub fn new(ip: &IpMeta, udp: &UdpMeta, headers: &[u8]) -> IcrcState {
+    pub fn new(ip: &IpMeta, udp: &UdpMeta) -> IcrcFlow {
         // One block on the stack, because several short pieces are slower than one longer piece.
-        let mut block = [0xff; PREFIX_V6 + BTH_LEN];
+        let mut block = [0xff; PREFIX_V6];
         let start = match ip {
-            IpMeta::V4 { src, dst, id, dont_fragment } => {
+            IpMeta::V4 { src, dst, id: _, dont_fragment } => {
                 let total = udp.len.wrapping_add(IPV4_LEN as u16);
                 let h = &mut block[ONES..ONES + IPV4_LEN];
                 h[0] = 0x45;
                 h[2..4].copy_from_slice(&total.to_be_bytes());
-                h[4..6].copy_from_slice(&id.to_be_bytes());
+                h[4..6].fill(0);
                 h[6] = if *dont_fragment { 0x40 } else { 0 };
                 h[7] = 0;
                 h[9] = PROTOCOL_UDP;
@@ -96,17 +113,52 @@ impl IcrcState {
         let h = &mut block[start - UDP_LEN..start];
         h[..2].copy_from_slice(&udp.src_port.to_be_bytes());
         h[2..4].copy_from_slice(&udp.dst_port.to_be_bytes());
-        h[4..6].copy_from_slice(&udp.len.to_be_bytes());
-        let (bth, rest) = headers.split_at(headers.len().min(BTH_LEN));
-        let end = start + bth.len();
-        block[start..end].copy_from_slice(bth);
-        if bth.len() > MASKED_IN_BTH {
-            block[start + MASKED_IN_BTH] = 0xff;
-        }
         let mut hasher = Hasher::new();
-        hasher.update(&block[..end]);
+        hasher.update(&block[..start - REST_LEN]);
+        let mut rest = [0xff; REST_LEN];
+        rest[..2].copy_from_slice(&udp.len.to_be_bytes());
+        IcrcFlow { ports: hasher.finalize(), rest, is_v4: matches!(ip, IpMeta::V4 { .. }) }
+    }
+
+    /// Starts a packet with this identification (without meaning over IPv6). `headers` begins with
+    /// the whole BTH of 12 bytes, because one of its bytes is masked. The extension headers may
+    /// follow, and the rest of the packet.
+    #[must_use]
+    #[inline]
+    pub fn begin(&self, id: u16, headers: &[u8]) -> IcrcState {
+        let [high, low] = if self.is_v4 { id.to_be_bytes() } else { [0; 2] };
+        let ports = self.ports ^ solve::HIGH[usize::from(high)] ^ solve::LOW[usize::from(low)];
+        let mut hasher = Hasher::new_with_initial(ports);
+        let (bth, rest) = headers.split_at(headers.len().min(BTH_LEN));
+        // Sixteen bytes are one step of the CRC.
+        let mut block = [0; REST_LEN + BTH_LEN];
+        block[..REST_LEN].copy_from_slice(&self.rest);
+        block[REST_LEN..][..bth.len()].copy_from_slice(bth);
+        block[REST_LEN + MASKED_IN_BTH] = 0xff;
+        hasher.update(&block[..REST_LEN + bth.len()]);
         hasher.update(rest);
         IcrcState(hasher)
+    }
+
+    /// The ICRC of a packet with this identification. `bth_and_rest` goes from the BTH through the
+    /// pad.
+    #[must_use]
+    #[inline]
+    pub fn icrc(&self, id: u16, bth_and_rest: &[u8]) -> u32 {
+        self.begin(id, bth_and_rest).value()
+    }
+}
+
+/// An ICRC in progress, so that copying and summing can proceed in chunks.
+#[derive(Clone, Debug)]
+pub struct IcrcState(Hasher);
+
+impl IcrcState {
+    /// Starts with the IP and UDP headers and the first bytes of the packet: see
+    /// [`IcrcFlow::begin`].
+    #[must_use]
+    pub fn new(ip: &IpMeta, udp: &UdpMeta, headers: &[u8]) -> IcrcState {
+        IcrcFlow::new(ip, udp).begin(ip.id(), headers)
     }
 
     /// Adds the next bytes: payload, then pad.

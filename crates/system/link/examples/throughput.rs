@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let mut cursor = 0;
             while !stop.load(Relaxed) {
                 let mut bytes = 0;
-                let result = link.recv(RxFrom::Addr(at), &mut buffers, 64, &mut |packet| {
+                let mut sink = adverb_link::each(|packet| {
                     // Place the payload, as a responder does.
                     let data = &packet.bytes[12..];
                     if cursor + data.len() > memory.len() {
@@ -48,6 +48,8 @@ fn main() -> Result<(), Box<dyn Error>> {
                     cursor += data.len();
                     bytes += data.len() as u64;
                 });
+                let result = link.recv(RxFrom::Addr(at), &mut buffers, 64, &mut sink);
+                drop(sink);
                 if result == 0 {
                     std::thread::yield_now();
                 }

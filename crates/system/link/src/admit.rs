@@ -11,15 +11,15 @@ use adverb_wire::icrc::Solver;
 
 use crate::capture::{Capture, Flow};
 use crate::faults::{Fault, Faults, Head, flipped};
-use crate::icrc;
-use crate::packet::{RxPacket, Sink};
+use crate::icrc::Sums;
+use crate::packet::{RxPacket, Sink, give};
 use crate::stats::{Counters, add};
 use crate::types::Config;
 
 /// Faults on request and a capture, between the sockets and the receiver of packets.
 pub struct Tap {
-    /// There are faults or a capture, so received packets take the slow path.
-    is_on: bool,
+    /// There are faults or a capture, so received packets take the slow path, one by one.
+    pub(crate) is_on: bool,
     faults: Option<Faults>,
     pub(crate) capture: Option<Arc<Capture>>,
     port: u16,
@@ -40,20 +40,10 @@ impl Tap {
 
     /// Gives a packet to the sink, unless a fault changes this; returns how often the sink got the
     /// packet. `id` is the packet's IPv4 identification.
-    #[inline]
     pub(crate) fn admit(&self, packet: RxPacket<'_>, id: u16, sink: Sink<'_>) -> usize {
-        if !self.is_on {
-            sink(packet);
-            return 1;
-        }
-        self.admit_tapped(packet, id, sink)
-    }
-
-    #[cold]
-    fn admit_tapped(&self, packet: RxPacket<'_>, id: u16, sink: Sink<'_>) -> usize {
         let Some(faults) = &self.faults else {
             self.record_received(&packet, id, None);
-            sink(packet);
+            give(packet, sink);
             return 1;
         };
         let ruling = faults.judge(&packet);
@@ -65,21 +55,18 @@ impl Tap {
             Some(draw) => self.damage(&packet, id, draw, &ruling.fault),
             None => self.record_received(&packet, id, fault),
         }
-        (0..ruling.copies).for_each(|_| sink(ruling.fault.mark(&packet)));
-        ruling.copies + self.give(ruling.after.iter().map(|kept| kept.packet()), sink)
+        (0..ruling.copies).for_each(|_| give(ruling.fault.mark(&packet), sink));
+        ruling.after.iter().for_each(|kept| give(kept.packet(), sink));
+        ruling.copies + ruling.after.len()
     }
 
     /// Gives delayed packets to the sink when due; returns their number.
     pub(crate) fn release_delayed(&self, sink: Sink<'_>) -> usize {
         let Some(faults) = &self.faults else { return 0 };
         let due = faults.release();
-        let given = self.give(due.iter().map(|kept| kept.packet()), sink);
-        add(&self.counters.rx_packets, given as u64);
-        given
-    }
-
-    fn give<'a>(&self, packets: impl Iterator<Item = RxPacket<'a>>, sink: Sink<'_>) -> usize {
-        packets.map(sink).count()
+        due.iter().for_each(|kept| give(kept.packet(), sink));
+        add(&self.counters.rx_packets, due.len() as u64);
+        due.len()
     }
 
     /// The time until a packet delayed by a fault is due, at the latest; `None` if no packet is
@@ -122,13 +109,14 @@ impl Tap {
     fn damage(&self, packet: &RxPacket<'_>, id: u16, draw: u64, fault: &Fault) {
         let dst = SocketAddr::new(packet.dst, self.port);
         let mut whole = packet.bytes.to_vec();
-        whole.extend_from_slice(&icrc::compute(&packet.src, &dst, id, packet.bytes));
+        let mut sums = Sums::default();
+        whole.extend_from_slice(&sums.compute(&packet.src, &dst, id, packet.bytes));
         let mut solver = Solver::new();
         let mut bad = flipped(&whole, draw);
         // Over IPv4, one damaged packet in 65536 passes, because the check solves for the
         // identification. Such a packet is damaged again.
         for again in 1..64 {
-            if icrc::verify(&mut solver, &packet.src, &dst, id, &bad).is_none() {
+            if sums.verify(&mut solver, &packet.src, &dst, id, &bad).is_none() {
                 break;
             }
             bad = flipped(&whole, draw.wrapping_add(again));

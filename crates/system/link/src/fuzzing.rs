@@ -7,6 +7,7 @@ use adverb_local::fuzzing;
 use adverb_os::sys::Received;
 
 use crate::buffers::RxBuffers;
+use crate::datagram::Datagram;
 use crate::origin_kind::Origin;
 use crate::packet::Sink;
 use crate::steer::SteeringTest;
@@ -71,7 +72,8 @@ impl Fed {
             hop_limit: 64,
         };
         let (solver, misdirected) = buffers.parts();
-        self.link.take_datagram(socket, &meta, Origin::Good, bytes, solver, misdirected, sink)
+        let (link, origin) = (&self.link, Origin::Good);
+        Datagram { link, socket, meta: &meta, origin, bytes }.take(solver, misdirected, sink)
             + self.link.tap.release_delayed(sink)
     }
 

@@ -16,7 +16,7 @@ use adverb_os::sys;
 use crate::address::AddressSocket;
 use crate::buffers::RxBuffers;
 use crate::origin_kind::{LastOrigin, Origin};
-use crate::packet::RxPacket;
+use crate::packet::each;
 use crate::stats::add;
 use crate::types::LocalPorts;
 use crate::udp::{Sockets, UdpLink};
@@ -88,7 +88,7 @@ impl UdpLink {
         let mut buffers = RxBuffers::new(1);
         for socket in sockets.addresses.iter().flatten().filter(|socket| socket.index != new.index)
         {
-            let keep = &mut |packet: RxPacket<'_>| self.pending.keep(&packet, &self.counters);
+            let keep = &mut each(|packet| self.pending.keep(&packet, &self.counters));
             for _ in 0..MOST_READ {
                 // A concurrent receiver reads the same queue, so wait until it is done.
                 drop(socket.receiving.try_lock_for(RECEIVER_WAIT));

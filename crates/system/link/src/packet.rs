@@ -132,5 +132,19 @@ impl OwnedPacket {
     }
 }
 
-/// Takes packets, one a call.
-pub type Sink<'a> = &'a mut dyn FnMut(RxPacket<'_>);
+/// Packets that arrived together: those of one datagram, in order. Each is checked when it is asked
+/// for, so that its bytes are near when they are used.
+pub type RxRun<'r, 'p> = &'r mut dyn Iterator<Item = RxPacket<'p>>;
+
+/// Takes runs of packets, one a call. Packets that a sink does not take from a run are lost.
+pub type Sink<'a> = &'a mut dyn for<'r, 'p> FnMut(RxRun<'r, 'p>);
+
+/// A sink for packets one by one.
+pub fn each(mut take: impl FnMut(RxPacket<'_>)) -> impl for<'r, 'p> FnMut(RxRun<'r, 'p>) {
+    move |run| run.for_each(&mut take)
+}
+
+/// Gives a packet to the sink, as a run of one.
+pub(crate) fn give(packet: RxPacket<'_>, sink: Sink<'_>) {
+    sink(&mut std::iter::once(packet));
+}

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use adverb_sync::Mutex;
 
-use crate::packet::{OwnedPacket, RxPacket, Sink};
+use crate::packet::{OwnedPacket, RxPacket, Sink, give};
 use crate::stats::{Counters, add};
 
 /// The most packets kept while a link without a running receiver measures its steering.
@@ -40,7 +40,7 @@ impl Pending {
             self.len.store(0, Relaxed);
             std::mem::take(&mut *pending)
         };
-        kept.iter().for_each(|packet| sink(packet.packet()));
+        kept.iter().for_each(|packet| give(packet.packet(), sink));
         kept.len()
     }
 }

@@ -1,21 +1,19 @@
-//! Receiving: splits GRO datagrams, checks each packet's ICRC, and forwards other processes'
-//! packets to their owners.
+//! Receiving: asks the sockets for datagrams, and takes messages of other processes.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use adverb_local::message::{self, MAX_MESSAGE};
-use adverb_local::{Arrived, MAD_QPN, MULTICAST_QPN, STEERING_QPN, Slot, slot_of_qpn};
-use adverb_os::sys::{self, Received};
-use adverb_wire::icrc::Solver;
+use adverb_local::message;
+use adverb_local::{Arrived, MAD_QPN, MULTICAST_QPN, slot_of_qpn};
+use adverb_os::sys;
 
 use crate::address::AddressSocket;
 use crate::buffers::RxBuffers;
-use crate::icrc::{self, ICRC_LEN};
+use crate::datagram::Datagram;
 use crate::origin_kind::Origin;
-use crate::packet::{BTH_LEN, MAX_PACKET, Proof, RxPacket, Sink, dest_qpn};
+use crate::packet::{BTH_LEN, MAX_PACKET, Proof, RxPacket, Sink, dest_qpn, give};
 use crate::stats::add;
 use crate::types::RxFrom;
 use crate::udp::{Sockets, UdpLink};
@@ -28,10 +26,6 @@ const LOOK_EVERY_BUSY: u32 = 64;
 
 /// The number of successive errors of a socket before another socket gets a turn.
 const MOST_ERRORS: u32 = 16;
-
-/// Opcodes sent by responders of RC (IBTA table 38).
-const RC_RESPONSES: std::ops::RangeInclusive<u8> = 0x0d..=0x12;
-const RC_ACK: u8 = 0x11;
 
 impl UdpLink {
     /// Receives without waiting, with one or a few system calls. Gives at most about `budget`
@@ -53,7 +47,7 @@ impl UdpLink {
         from: RxFrom,
         buffers: &mut RxBuffers,
         budget: usize,
-        sink: &mut dyn FnMut(RxPacket<'_>),
+        sink: Sink<'_>,
     ) -> usize {
         let early = self.pending.drain(sink) + self.tap.release_delayed(sink);
         let sockets = self.sockets();
@@ -152,8 +146,8 @@ impl UdpLink {
                 if let Some(meta) = meta {
                     let bytes = vec.datagram(i, meta.len);
                     let origin = self.origin(sockets, &mut last, meta.src);
-                    done +=
-                        self.take_datagram(socket, meta, origin, bytes, solver, misdirected, sink);
+                    let datagram = Datagram { link: self, socket, meta, origin, bytes };
+                    done += datagram.take(solver, misdirected, sink);
                 }
             }
             // One datagram at a time under low load, more at a time under high load.
@@ -163,125 +157,6 @@ impl UdpLink {
             }
         }
         done
-    }
-
-    #[allow(clippy::too_many_arguments)]
-    /// Splits one datagram; returns the number of packets given to the sink.
-    pub(crate) fn take_datagram(
-        &self,
-        socket: &AddressSocket,
-        meta: &Received,
-        origin: Origin,
-        bytes: &[u8],
-        solver: &mut Solver,
-        misdirected: &mut Vec<u8>,
-        sink: Sink<'_>,
-    ) -> usize {
-        let (mut packets, mut volume) = (0, 0);
-        let mut owner: Option<Slot> = None;
-        let mut head = RxPacket {
-            src: meta.src,
-            dst: socket.local.ip(),
-            local: Some(socket.index),
-            traffic_class: meta.traffic_class,
-            hop_limit: meta.hop_limit,
-            proof: if origin == Origin::Unproven { Proof::Unproven } else { Proof::Wire },
-            bytes: &[],
-        };
-        if bytes.is_empty() {
-            add(&self.counters.rx_drop_runt, 1);
-        }
-        let count = bytes.len().div_ceil(meta.stride) as u64;
-        if origin == Origin::Forged && count > 0 {
-            self.drop_local(meta.src, count);
-            return 0;
-        }
-        // The IPv4 identification of the run's first packet.
-        let mut first = 0_u16;
-        for (place, packet) in acknowledged_first(bytes, meta.stride) {
-            let hint = first.wrapping_add(place);
-            if packet.len() < BTH_LEN + ICRC_LEN || meta.truncated {
-                add(&self.counters.rx_drop_runt, 1);
-                continue;
-            }
-            if packet.len() > MAX_PACKET + ICRC_LEN {
-                add(&self.counters.rx_drop_oversize, 1);
-                continue;
-            }
-            let Some(id) = icrc::verify(solver, &meta.src, &socket.local, hint, packet) else {
-                add(&self.counters.rx_drop_icrc, 1);
-                if let Some(capture) = &self.tap.capture {
-                    capture.received_raw(
-                        &self.tap.flow_of(&head),
-                        hint,
-                        packet,
-                        "received; ICRC wrong, dropped",
-                    );
-                }
-                continue;
-            };
-            // The identifications are 0, 1, 2 … from a socket like ours, and a counter from rxe.
-            first = id.wrapping_sub(place);
-            head.bytes = &packet[..packet.len() - ICRC_LEN];
-            let qpn = dest_qpn(head.bytes);
-            if (qpn == MULTICAST_QPN) != socket.is_group() {
-                add(&self.counters.rx_drop_not_multicast, 1);
-                continue;
-            }
-            match slot_of_qpn(qpn) {
-                Some(slot) if origin == Origin::Unproven && self.local.owns(slot) => {
-                    self.drop_local(meta.src, 1)
-                }
-                None if origin == Origin::Unproven && qpn != MAD_QPN => {
-                    self.drop_local(meta.src, 1)
-                }
-                None if qpn == STEERING_QPN => {
-                    if !self.answer_steering_test(&head) {
-                        add(&self.counters.rx_drop_steering_test, 1);
-                    }
-                }
-                Some(slot) if !self.local.owns(slot) => {
-                    if owner.is_some_and(|of| of != slot)
-                        || misdirected.len() + packet.len() > MAX_MESSAGE - 128
-                    {
-                        self.forward_run(socket, owner, &head, misdirected);
-                    }
-                    owner = Some(slot);
-                    misdirected.extend_from_slice(&(head.bytes.len() as u16).to_le_bytes());
-                    misdirected.extend_from_slice(head.bytes);
-                }
-                _ => {
-                    let given = self.tap.admit(head, id, sink);
-                    packets += given;
-                    volume += given * head.bytes.len();
-                }
-            }
-        }
-        self.forward_run(socket, owner, &head, misdirected);
-        add(&self.counters.rx_packets, packets as u64);
-        add(&self.counters.rx_bytes, volume as u64);
-        packets
-    }
-
-    fn forward_run(
-        &self,
-        socket: &AddressSocket,
-        owner: Option<Slot>,
-        head: &RxPacket<'_>,
-        misdirected: &mut Vec<u8>,
-    ) {
-        if let Some(slot) = owner
-            && !misdirected.is_empty()
-        {
-            if self.local.forward(slot, &head.envelope(), misdirected) {
-                // The owner lives, so the kernel's steering was wrong. A dead owner would be no
-                // reason to measure.
-                self.want_steering(socket);
-            } else {
-                add(&self.counters.rx_drop_no_owner, message::packets(misdirected).count() as u64);
-            }
-        }
-        misdirected.clear();
     }
 
     /// Receives messages of this user's other processes.
@@ -352,7 +227,12 @@ impl UdpLink {
                 proof,
                 bytes,
             };
-            let given = self.tap.admit(packet, 0, sink);
+            let given = if self.tap.is_on {
+                self.tap.admit(packet, 0, sink)
+            } else {
+                give(packet, sink);
+                1
+            };
             done += given;
             add(&self.counters.rx_bytes, (given * bytes.len()) as u64);
         }
@@ -363,7 +243,7 @@ impl UdpLink {
 
     /// Answers a steering test of another process of this user on this host. Returns `false` if
     /// the packet is no such steering test, or if the testing process has ended.
-    fn answer_steering_test(&self, packet: &RxPacket<'_>) -> bool {
+    pub(crate) fn answer_steering_test(&self, packet: &RxPacket<'_>) -> bool {
         let test = crate::steer::SteeringTest::parse(packet.bytes)
             .filter(|test| test.uid == self.local.uid() && same_host(&packet.src, &packet.dst));
         let Some(test) = test else { return false };
@@ -380,23 +260,6 @@ fn same_host(src: &SocketAddr, dst: &IpAddr) -> bool {
     src.ip() == *dst
 }
 
-/// The packets of a run, each with its index in the run. An ACK at the end of a run of requests
-/// comes first, as on a NIC, which acknowledges a message on arrival. So a send of the program
-/// completes before the answer to the send completes. (The sender puts the ACK at the end because
-/// only the last segment of a run may be shorter.)
-fn acknowledged_first(bytes: &[u8], stride: usize) -> impl Iterator<Item = (u16, &[u8])> {
-    let answers =
-        |packet: &[u8]| packet.first().is_some_and(|opcode| RC_RESPONSES.contains(opcode));
-    let (before, last) = bytes.split_at((bytes.len().saturating_sub(1) / stride) * stride);
-    let ahead = last.first() == Some(&RC_ACK) && !before.chunks(stride).any(answers);
-    let place = (before.len() / stride) as u16;
-    let last = (place, last);
-    let requests = (0..).zip(before.chunks(stride));
-    let (lead, trail) = if ahead { (Some(last), None) } else { (None, Some(last)) };
-    let trail = trail.filter(|(_, packet)| !packet.is_empty());
-    lead.into_iter().chain(requests).chain(trail)
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use std::net::{Ipv4Addr, UdpSocket};
@@ -404,27 +267,6 @@ mod tests {
     use super::*;
     use crate::types::Config;
     use adverb_local::Local;
-
-    fn order(run: &[u8], stride: usize) -> Vec<(u16, u8)> {
-        acknowledged_first(run, stride).map(|(place, packet)| (place, packet[0])).collect()
-    }
-
-    #[test]
-    fn the_ack_of_a_run_of_requests_comes_first() {
-        // SEND only, SEND only, ACK; the last packet is shorter, or as long as the others.
-        assert_eq!(order(&[4, 0, 0, 4, 0, 0, 0x11], 3), [(2, 0x11), (0, 4), (1, 4)]);
-        assert_eq!(order(&[4, 0, 0x11, 0], 2), [(1, 0x11), (0, 4)]);
-    }
-
-    #[test]
-    fn answers_keep_their_order() {
-        // READ response only, ACK; ACK alone; requests alone; an ACK in front; nothing.
-        assert_eq!(order(&[0x10, 0, 0x11], 2), [(0, 0x10), (1, 0x11)]);
-        assert_eq!(order(&[0x11], 2), [(0, 0x11)]);
-        assert_eq!(order(&[4, 0, 4], 2), [(0, 4), (1, 4)]);
-        assert_eq!(order(&[0x11, 0, 4], 2), [(0, 0x11), (1, 4)]);
-        assert_eq!(order(&[], 2), []);
-    }
 
     /// An error of a socket is counted, and the same call receives from another socket.
     #[test]

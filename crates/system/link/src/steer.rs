@@ -23,7 +23,7 @@ use adverb_os::sys::{self, Fd, RawAddr, SendOptions};
 use adverb_wire::{Bth, Opcode, Operation, Psn, Transport};
 
 use crate::address::AddressSocket;
-use crate::icrc;
+use crate::icrc::Sums;
 use crate::stats::add;
 use crate::udp::UdpLink;
 use program::program;
@@ -236,7 +236,7 @@ impl UdpLink {
             let silent = start.elapsed().as_millis() as usize / 2 * WINDOW;
             while next < n && next < received + WINDOW + silent {
                 let mut packet = test(next as u32).encode();
-                let icrc = icrc::compute(&own, &own, 0, &packet);
+                let icrc = Sums::default().compute(&own, &own, 0, &packet);
                 packet.extend_from_slice(&icrc);
                 // Sent from the port itself, as all packets of this machine. A lost steering test
                 // counts as a member without an answer.

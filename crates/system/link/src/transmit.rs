@@ -11,7 +11,7 @@ use adverb_os::sys::{self, Fd, RawAddr, SendOptions};
 
 use crate::address::AddressSocket;
 use crate::capture::{Capture, Flow};
-use crate::icrc::{self, ICRC_LEN};
+use crate::icrc::{ICRC_LEN, Sums};
 use crate::packet::dest_qpn;
 use crate::stats::{Counters, add};
 use crate::types::Route;
@@ -42,6 +42,8 @@ pub struct TxBatch {
     /// process.
     slot: Option<Slot>,
     run: Option<(Route, Arc<AddressSocket>)>,
+    /// The ICRCs of the run.
+    sums: Sums,
 }
 
 impl Default for TxBatch {
@@ -61,6 +63,7 @@ impl TxBatch {
             most: 0,
             slot: None,
             run: None,
+            sums: Sums::default(),
         }
     }
 
@@ -105,6 +108,7 @@ impl TxBatch {
             self.stride = total;
             self.slot = slot;
             self.run = Some((*route, socket));
+            self.sums = Sums::default();
         }
         let Some((_, socket)) = &self.run else { return };
         let packet = &mut self.buffer[self.used..self.used + total];
@@ -115,7 +119,7 @@ impl TxBatch {
         packet[body..covered].fill(0);
         // Software segmentation counts the IPv4 identification from 0 in each run.
         let (_, from) = socket.sender(route.source);
-        let icrc = icrc::compute(from, &route.dst, self.count as u16, &packet[..covered]);
+        let icrc = self.sums.compute(from, &route.dst, self.count as u16, &packet[..covered]);
         packet[covered..].copy_from_slice(&icrc);
         self.used += total;
         self.count += 1;
@@ -183,7 +187,7 @@ impl TxBatch {
         let (mut sent, mut result) = (0, Ok(()));
         for packet in bytes.chunks_mut(self.stride) {
             let covered = packet.len() - ICRC_LEN;
-            let icrc = icrc::compute(from, &route.dst, 0, &packet[..covered]);
+            let icrc = self.sums.compute(from, &route.dst, 0, &packet[..covered]);
             packet[covered..].copy_from_slice(&icrc);
             record.about_to_send(packet, packet.len(), "sent");
             match send_waiting(fd, socket.v6, &to, packet, options, counters) {

@@ -19,7 +19,7 @@ use crate::admit::Tap;
 use crate::buffers::RxBuffers;
 use crate::error::LinkError;
 use crate::everywhere::Everywhere;
-use crate::packet::{Proof, RxPacket};
+use crate::packet::{Proof, RxPacket, each};
 use crate::pending::Pending;
 use crate::stats::{Counters, LinkStats};
 use crate::types::{AddrIndex, Config, FdKind, Route, SourcePort};
@@ -148,7 +148,7 @@ impl UdpLink {
             // There may be no receiver yet: keep arriving packets during the measurement.
             let mut buffers = RxBuffers::new(1);
             self.resteer(&socket, &mut |socket| {
-                let keep = &mut |packet: RxPacket<'_>| self.loop_back(&packet);
+                let keep = &mut each(|packet| self.loop_back(&packet));
                 self.recv_address(socket, &mut buffers, 256, keep);
             });
         }

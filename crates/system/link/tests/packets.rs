@@ -5,7 +5,7 @@ mod common;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 
-use adverb_link::{Config, LinkError, LinkStats, Route, RxBuffers, RxFrom, TxBatch};
+use adverb_link::{Config, LinkError, LinkStats, Route, RxBuffers, RxFrom, TxBatch, each};
 use adverb_local::STEERING_QPN;
 use common::*;
 use nix::sys::socket::MsgFlags;
@@ -211,8 +211,12 @@ fn addresses_come_and_go() {
     UdpSocket::bind((V4, port)).expect("the port is free again");
     let again = link.add_address(V4, 0).unwrap();
     assert_ne!(again, index);
-    let nothing =
-        link.recv(RxFrom::Addr(index), &mut RxBuffers::new(1), 1, &mut |_| panic!("a packet"));
+    let nothing = link.recv(
+        RxFrom::Addr(index),
+        &mut RxBuffers::new(1),
+        1,
+        &mut each(|_| panic!("a packet")),
+    );
     assert_eq!(nothing, 0);
 }
 

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use adverb_link::{Config, Route, TxBatch, UdpLink};
+use adverb_link::{Config, Route, TxBatch, UdpLink, each};
 use adverb_local::{SLOT_SHIFT, Slot};
 use common::*;
 
@@ -380,13 +380,13 @@ fn without_a_thread_nothing_is_lost() {
     let every = adverb_link::RxFrom::Every;
     let done = wait(|| {
         for _ in 0..8 {
-            a.recv(all, &mut buffers, 64, &mut |_| at_a += 1);
-            b.recv(all, &mut buffers, 64, &mut |_| at_b += 1);
+            a.recv(all, &mut buffers, 64, &mut each(|_| at_a += 1));
+            b.recv(all, &mut buffers, 64, &mut each(|_| at_b += 1));
         }
         // One thread for both: while one measures, both receive.
         let mut receive = || {
-            a.recv(every, &mut buffers, 64, &mut |_| at_a += 1);
-            b.recv(every, &mut buffers, 64, &mut |_| at_b += 1);
+            a.recv(every, &mut buffers, 64, &mut each(|_| at_a += 1));
+            b.recv(every, &mut buffers, 64, &mut each(|_| at_b += 1));
         };
         a.maintain(&mut receive);
         b.maintain(&mut receive);
@@ -416,13 +416,15 @@ fn an_address_that_is_added_during_a_receive_counts_for_the_next_message() {
     let mut known = Vec::new();
     let every = adverb_link::RxFrom::Every;
     let done = wait(|| {
-        b.recv(every, &mut buffers, 64, &mut |p| {
+        let mut sink = each(|p| {
             known.push(p.local.is_some());
             // Another thread, because the receiver may not add an address.
             std::thread::scope(|scope| {
                 scope.spawn(|| b.add_address(V4, 0).unwrap());
             });
         });
+        b.recv(every, &mut buffers, 64, &mut sink);
+        drop(sink);
         known.len() == 2
     });
     assert!(done && known == [false, true], "{known:?}");

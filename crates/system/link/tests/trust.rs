@@ -11,7 +11,9 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use std::process::Command;
 
-use adverb_link::{Config, LinkError, LocalPorts, Route, RxBuffers, RxFrom, TxBatch, UdpLink};
+use adverb_link::{
+    Config, LinkError, LocalPorts, Route, RxBuffers, RxFrom, TxBatch, UdpLink, each,
+};
 use adverb_local::{DELIVERY, Delivery, HandshakeMessage, Local, Slot, SlotClaim, add_packet};
 use common::*;
 use nix::sys::socket::SockType;
@@ -183,7 +185,7 @@ fn tru_1_a_stranger_at_a_slots_name_is_sent_nothing() {
         let before = link.stats().rx_drop_no_owner;
         let mut buffers = RxBuffers::new(1);
         assert!(wait(|| {
-            link.recv(RxFrom::Every, &mut buffers, 8, &mut |p| panic!("{p:?}"));
+            link.recv(RxFrom::Every, &mut buffers, 8, &mut each(|p| panic!("{p:?}")));
             link.stats().rx_drop_no_owner > before
         }));
     }
@@ -239,7 +241,7 @@ fn connections_to_processes_that_ended_are_closed() {
         .unwrap();
     let mut buffers = RxBuffers::new(1);
     let mut ended = || {
-        link.recv(RxFrom::Processes, &mut buffers, 8, &mut |p| panic!("{p:?}"));
+        link.recv(RxFrom::Processes, &mut buffers, 8, &mut each(|p| panic!("{p:?}")));
         link.local().ended()
     };
     assert!(ended().is_empty());
@@ -451,7 +453,7 @@ fn tru_3_a_busy_peer_leaves_room_for_others() {
     for _ in 0..200 {
         // Its buffer is never empty.
         while deliver(&busy, &busy_route, &long) == Delivery::Done {}
-        node.recv(RxFrom::Processes, &mut buffers, 64, &mut |p| heard |= p.bytes.len() == 28);
+        node.recv(RxFrom::Processes, &mut buffers, 64, &mut each(|p| heard |= p.bytes.len() == 28));
     }
     assert!(heard, "{:?} {route:?}", node.stats());
 }
@@ -524,7 +526,7 @@ fn tru_2_what_a_stranger_sent_before_the_port_was_ours_does_not_count() {
     link.add_address(there, 0).unwrap();
     let mut buffers = RxBuffers::new(1);
     let dropped = || {
-        link.recv(RxFrom::Every, &mut buffers, 64, &mut |p| panic!("{p:?}"));
+        link.recv(RxFrom::Every, &mut buffers, 64, &mut each(|p| panic!("{p:?}")));
         link.stats().rx_drop_local_port == 50
     };
     assert!(wait(dropped), "{:?}", link.stats());

@@ -3,7 +3,7 @@ use super::Config;
 use crate::rng::Rng;
 use adverb_device::node::SimulatedWire;
 use adverb_engine::Time;
-use adverb_link::{AddrIndex, Proof, Route, RxPacket};
+use adverb_link::{AddrIndex, Proof, Route, RxPacket, Sink};
 use adverb_local::{Delivery, MIN_SLOT, Slot, slot_of_qpn};
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -176,7 +176,7 @@ impl SimulatedWire for HostWire {
         }
     }
 
-    fn receive(&self, budget: usize, sink: &mut dyn FnMut(RxPacket<'_>)) -> usize {
+    fn receive(&self, budget: usize, sink: Sink<'_>) -> usize {
         let (mut taken, mut messages) = (Vec::new(), Vec::new());
         {
             let mut net = lock(&self.net);
@@ -185,26 +185,21 @@ impl SimulatedWire for HostWire {
             let inbox = &mut net.inboxes[self.node];
             let n = inbox.socket.len().min(budget);
             taken.extend(inbox.socket.drain(..n));
-            messages.extend(inbox.connection.drain(..));
+            messages.extend(inbox.connection.drain(..).flatten());
         }
-        let mut n = 0;
-        let all = taken.iter().map(|packet| (packet, Proof::Wire));
-        let handed = messages.iter().flatten().map(|packet| (packet, Proof::Process));
-        for (packet, proof) in all.chain(handed) {
-            let (src, dst, proof, traffic_class) = self.received(packet, proof, packet.from);
-            let local = Some(AddrIndex::default());
-            sink(RxPacket {
-                src,
-                dst,
-                local,
-                traffic_class,
-                hop_limit: 64,
-                proof,
-                bytes: &packet.bytes,
-            });
-            n += 1;
+        for (packets, proof) in [(&taken, Proof::Wire), (&messages, Proof::Process)] {
+            // What a host has sent arrives as one run, whatever was lost or overtaken in between.
+            for run in packets.chunk_by(|a, b| a.from == b.from) {
+                sink(&mut run.iter().map(|packet| {
+                    let (src, dst, proof, traffic_class) =
+                        self.received(packet, proof, packet.from);
+                    let local = Some(AddrIndex::default());
+                    let bytes = &packet.bytes;
+                    RxPacket { src, dst, local, traffic_class, hop_limit: 64, proof, bytes }
+                }));
+            }
         }
-        n
+        taken.len() + messages.len()
     }
 
     fn deliver(&self, to: Slot, route: &Route, packets: &[u8]) -> Delivery {

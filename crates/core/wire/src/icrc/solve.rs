@@ -5,13 +5,42 @@
 //! received ICRC and the ICRC computed with a guess, and multiply it by `x^(-8n)`. The result is
 //! the difference of the ids: 16 bits at the place of the id, and 16 bits that must be zero. This
 //! costs one product modulo P per packet. The factor depends only on the length and is cached.
-use super::{IPV4_LEN, IpMeta, UDP_LEN, UdpMeta, icrc};
+use super::{IPV4_LEN, IcrcFlow, IpMeta, REST_LEN, UDP_LEN, UdpMeta};
 
 /// The CRC-32 polynomial, with the lowest power in the highest bit; x^32 is implicit.
 const POLY: u32 = 0xedb8_8320;
 const ONE: u32 = 1 << 31;
 /// Bytes from the id to the end of the UDP header.
 const ID_TO_BTH: usize = IPV4_LEN - 4 + UDP_LEN;
+
+/// Bytes from the id to the end of the UDP ports.
+const ID_TO_REST: usize = ID_TO_BTH - REST_LEN;
+
+/// The change of the CRC up to the UDP ports by the high byte of the id, and by its low byte.
+pub(super) const HIGH: [u32; 256] = changes(ID_TO_REST - 1);
+pub(super) const LOW: [u32; 256] = changes(ID_TO_REST - 2);
+
+/// The change of a CRC by a change of one byte, `behind` bytes before the end.
+const fn changes(behind: usize) -> [u32; 256] {
+    let mut table = [0; 256];
+    let mut bit = 0;
+    while bit < 8 {
+        let (mut change, mut steps) = (1 << bit, 8 * (behind + 1));
+        while steps > 0 {
+            change = change >> 1 ^ POLY & (change & 1_u32).wrapping_neg();
+            steps -= 1;
+        }
+        let mut byte = 0;
+        while byte < 256 {
+            if byte >> bit & 1 != 0 {
+                table[byte] ^= change;
+            }
+            byte += 1;
+        }
+        bit += 1;
+    }
+    table
+}
 
 /// `a * b mod P`.
 const fn mul(a: u32, mut b: u32) -> u32 {
@@ -109,21 +138,24 @@ impl Solver {
         bth_and_rest: &[u8],
         icrc: [u8; 4],
     ) -> Option<u16> {
-        self.check(ip, udp, bth_and_rest, u32::from_le_bytes(icrc))
+        self.verify_in(&IcrcFlow::new(ip, udp), ip.id(), bth_and_rest, icrc)
     }
 
-    fn check(&mut self, ip: &IpMeta, udp: &UdpMeta, bth_and_rest: &[u8], got: u32) -> Option<u16> {
-        let guess = match ip {
-            IpMeta::V4 { id, .. } => Some(*id),
-            IpMeta::V6 { .. } => None,
-        };
-        let with_guess = icrc(ip, udp, bth_and_rest);
-        match guess {
-            _ if with_guess == got => Some(guess.unwrap_or(0)),
-            Some(guess) => {
-                solve(got, with_guess, guess, self.factor(ID_TO_BTH + bth_and_rest.len()))
-            }
-            None => None,
+    /// As [`Solver::verify`], for a packet of a flow. `guess` is the id to try first.
+    #[must_use]
+    #[inline]
+    pub fn verify_in(
+        &mut self,
+        flow: &IcrcFlow,
+        guess: u16,
+        bth_and_rest: &[u8],
+        icrc: [u8; 4],
+    ) -> Option<u16> {
+        let (got, with_guess) = (u32::from_le_bytes(icrc), flow.icrc(guess, bth_and_rest));
+        match flow.is_v4 {
+            _ if with_guess == got => Some(if flow.is_v4 { guess } else { 0 }),
+            true => solve(got, with_guess, guess, self.factor(ID_TO_BTH + bth_and_rest.len())),
+            false => None,
         }
     }
 }

@@ -16,6 +16,7 @@ mod drivers;
 mod due;
 mod exit;
 mod groups;
+mod held_keys;
 pub(crate) mod inject;
 mod link_error;
 mod listed;

@@ -3,6 +3,7 @@ use super::batch::{Ask, Batch, DelayedAcks, Receiver, packet_of};
 use super::carriers::{Carrier, Ethernet, Handshake, Near, Placing, Relay, Rings, Udp};
 use super::clock::StepClock;
 use super::core::Node;
+use super::held_keys::HeldKeys;
 use super::inject;
 use super::policy::LONGEST_AWAY;
 use super::policy::yields::Yielded;
@@ -12,11 +13,12 @@ use super::timers::NEVER;
 use super::tx::Tx;
 use adverb_engine::keys::PagedMemory;
 use adverb_engine::qp::Env;
-use adverb_engine::{Clock, CqRef, Effects, Packet, Time};
-use adverb_link::{Proof, RxFrom, RxPacket};
+use adverb_engine::{Clock, CqRef, Effects, KeyTable, Packet, QpState, Time};
+use adverb_link::{Proof, RxFrom, RxPacket, RxRun};
 use adverb_local::{MAD_QPN, MULTICAST_QPN};
-use adverb_wire::{Headers, Operation};
+use adverb_wire::{Headers, Operation, ParseError};
 use nix::sys::resource::{UsageWho, getrusage};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Polls between two looks at the timers.
@@ -201,21 +203,33 @@ impl Node {
         }
     }
 
-    /// Gives a packet to its queue pair.
-    pub(super) fn dispatch(&self, batch: &mut Batch, p: &RxPacket<'_>) {
-        let (headers, payload) = match Headers::parse(p.bytes) {
-            Ok(parsed) => parsed,
-            Err(e) => {
-                self.counters.malformed.fetch_add(1, Ordering::Relaxed);
-                log::debug!("dropped a packet from {}: {e}", p.src);
-                return;
+    /// Gives the packets of a run to their queue pairs.
+    pub(super) fn dispatch(&self, batch: &mut Batch, run: RxRun<'_, '_>) {
+        let mut next = run.next();
+        while let Some(p) = next {
+            next = match self.addressee(batch, &p) {
+                Some(qp) => {
+                    let next = self.dispatch_to(&mut batch.tx, &qp, p, run);
+                    batch.touch(qp);
+                    next
+                }
+                None => run.next(),
+            };
+        }
+    }
+
+    /// The queue pair of a packet. `None`: the packet is done.
+    fn addressee(&self, batch: &mut Batch, p: &RxPacket<'_>) -> Option<Arc<AnyQp>> {
+        let qpn = p.dest_qpn();
+        if matches!(qpn, MAD_QPN | MULTICAST_QPN) {
+            match Headers::parse(p.bytes) {
+                Ok((headers, payload)) if qpn == MAD_QPN => {
+                    self.mads.take(self, p, &headers, payload);
+                }
+                Ok((headers, payload)) => self.groups.dispatch(self, batch, p, headers, payload),
+                Err(why) => self.malformed(p, why),
             }
-        };
-        let qpn = headers.bth.dest_qpn;
-        match qpn {
-            MAD_QPN => return self.mads.take(self, p, &headers, payload),
-            MULTICAST_QPN => return self.groups.dispatch(self, batch, p, headers, payload),
-            _ => {}
+            return None;
         }
         let Some(qp) = batch.queue_pair(&self.registry.qps, qpn) else {
             self.counters.no_such_qp.fetch_add(1, Ordering::Relaxed);
@@ -223,41 +237,85 @@ impl Node {
                 "dropped a packet from {} for queue pair {qpn:#08x}: no such queue pair",
                 p.src
             );
-            return;
+            return None;
         };
         if p.proof.is_forwarded() && p.local.is_none() {
             // The packet is for an address that no queue pair of this process uses.
             self.counters.no_such_qp.fetch_add(1, Ordering::Relaxed);
-            return;
+            return None;
         }
+        Some(qp)
+    }
+
+    #[cold]
+    fn malformed(&self, p: &RxPacket<'_>, why: ParseError) {
+        self.counters.malformed.fetch_add(1, Ordering::Relaxed);
+        log::debug!("dropped a packet from {}: {why}", p.src);
+    }
+
+    /// Gives `p`, and the packets behind it in the run, to their queue pair, under one lock.
+    /// Returns the first packet for another queue pair.
+    fn dispatch_to<'p>(
+        &self,
+        tx: &mut Tx,
+        qp: &Arc<AnyQp>,
+        mut p: RxPacket<'p>,
+        run: RxRun<'_, 'p>,
+    ) -> Option<RxPacket<'p>> {
         let mut inner = qp.inner.lock();
-        if p.proof != Proof::Process
-            && Rings::of(self).is_some_and(|rings| rings.has_both_rings(&qp, &inner))
-        {
-            self.counters.not_from_ring.fetch_add(1, Ordering::Relaxed);
-            log::debug!(
-                "dropped a packet from {} for queue pair {qpn:#08x}: the peer of the queue pair is \
-                 on this host",
-                p.src
-            );
-            return;
+        let mut keys = HeldKeys::of(self);
+        let is_near = p.proof != Proof::Process
+            && Rings::of(self).is_some_and(|rings| rings.has_both_rings(qp, &inner));
+        loop {
+            if is_near {
+                self.counters.not_from_ring.fetch_add(1, Ordering::Relaxed);
+                log::debug!(
+                    "dropped a packet from {} for queue pair {:#08x}: the peer of the queue pair \
+                     is on this host",
+                    p.src,
+                    qp.number()
+                );
+            } else {
+                match Headers::parse(p.bytes) {
+                    Ok((headers, payload)) => {
+                        let packet = packet_of(&p, headers, payload);
+                        if !Relay(self).pending(qp, &mut inner, &p, packet.headers.bth.opcode) {
+                            inner.carried.relay.was_asked(p.proof.is_forwarded());
+                            self.handle_in(tx, qp, &mut inner, &mut keys, &packet, None);
+                        }
+                    }
+                    Err(why) => self.malformed(&p, why),
+                }
+            }
+            match run.next() {
+                Some(next) if next.dest_qpn() == qp.number() => p = next,
+                next => return next,
+            }
         }
-        if Relay(self).pending(&qp, &mut inner, p, headers.bth.opcode) {
-            return;
-        }
-        inner.carried.relay.was_asked(p.proof.is_forwarded());
-        self.handle(&mut batch.tx, &qp, &mut inner, &packet_of(p, headers, payload), None);
-        drop(inner);
-        batch.touch(qp);
     }
 
     /// Gives a packet to a queue pair. `near`: the packet arrived from a ring. Then only the wait
     /// for a receiver that is not ready needs an exact clock.
+    #[inline]
     pub(super) fn handle(
         &self,
         tx: &mut Tx,
         qp: &AnyQp,
         inner: &mut QpInner,
+        packet: &Packet<'_>,
+        near: Option<Near<'_>>,
+    ) {
+        self.handle_in(tx, qp, inner, &mut HeldKeys::of(self), packet, near);
+    }
+
+    /// As [`Node::handle`], for a packet of a run.
+    #[inline]
+    fn handle_in(
+        &self,
+        tx: &mut Tx,
+        qp: &AnyQp,
+        inner: &mut QpInner,
+        keys: &mut HeldKeys<'_>,
         packet: &Packet<'_>,
         near: Option<Near<'_>>,
     ) {
@@ -267,6 +325,7 @@ impl Node {
         if inner.faults.is_some()
             && inject::packet(self, qp, inner, &packet.headers, &mut tx.effects)
         {
+            keys.release();
             return self.deliver(qp, inner, &mut tx.effects);
         }
         let opcode = packet.headers.bth.opcode;
@@ -275,38 +334,39 @@ impl Node {
             && opcode.operation() != Operation::ReadRequest
         {
             // An earlier READ of the peer reads the memory as it was before this request.
+            keys.release();
             self.pump(qp, inner, tx);
         }
-        self.step(
-            qp,
-            inner,
-            &mut tx.effects,
-            &StepClock::new(&self.clocks, near.is_some()),
-            packet,
-            near,
-        );
-        self.deliver(qp, inner, &mut tx.effects);
+        let clock = StepClock::new(&self.clocks, near.is_some());
+        self.step(qp, inner, &mut tx.effects, &clock, keys.get(), packet, near);
+        let inner_waits = inner.engine.state() == QpState::Err || !inner.rendezvous.is_empty();
+        if inner_waits || !tx.effects.is_empty() {
+            keys.release();
+            self.deliver(qp, inner, &mut tx.effects);
+        }
         if inner.engine.has_kept() {
+            keys.release();
             self.handle_kept(tx, qp, inner);
         }
     }
 
     /// One step of a queue pair's engine.
     #[inline]
+    #[allow(clippy::too_many_arguments, reason = "the parts of `Env`")]
     fn step(
         &self,
         qp: &AnyQp,
         inner: &mut QpInner,
         effects: &mut Effects,
         clock: &dyn Clock,
+        keys: &KeyTable,
         packet: &Packet<'_>,
         near: Option<Near<'_>>,
     ) {
-        let keys = self.keys.read();
         let mut source = Receives(&qp.own);
-        let memory = PagedMemory { keys: &keys, memory: Placing(near) };
         let wire = near.is_none();
-        let mut env = Env { clock, keys: &keys, memory: &memory, srq: &mut source, effects };
+        let memory = PagedMemory { keys, memory: Placing(near) };
+        let mut env = Env { clock, keys, memory: &memory, srq: &mut source, effects };
         let executed = inner.engine.counters().executed;
         inner.engine.handle_packet(&mut env, packet);
         if inner.engine.counters().executed != executed {
@@ -324,7 +384,9 @@ impl Node {
     fn handle_kept(&self, tx: &mut Tx, qp: &AnyQp, inner: &mut QpInner) {
         let now = self.now();
         while let Some(kept) = inner.engine.take_turn(now) {
-            self.step(qp, inner, &mut tx.effects, &now, &kept.packet(), None);
+            let keys = self.keys.read();
+            self.step(qp, inner, &mut tx.effects, &now, &keys, &kept.packet(), None);
+            drop(keys);
             self.deliver(qp, inner, &mut tx.effects);
         }
     }

@@ -34,7 +34,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use adverb_sync::Mutex;
 
-use crate::icrc;
+use crate::icrc::{ICRC_LEN, Sums};
 use adverb_os::sys::OwnFd;
 pub(crate) use frame::Flow;
 use pcapng::Direction;
@@ -199,7 +199,7 @@ impl Capture {
     }
 
     fn put(&self, direction: Direction, comment: &str, flow: &Flow, id: u16, packet: &[u8]) {
-        let icrc = icrc::compute(&flow.src, &flow.dst, id, packet);
+        let icrc = Sums::default().compute(&flow.src, &flow.dst, id, packet);
         let mut buffer = self.buffer.lock();
         self.record(&mut buffer, now(), direction, comment, flow, id, [packet, &icrc]);
         self.dirty.store(true, Relaxed);
@@ -328,7 +328,7 @@ fn numbered(path: &Path, number: String) -> PathBuf {
 
 /// A packet as on the wire, without its ICRC.
 fn without_icrc(packet: &[u8]) -> &[u8] {
-    &packet[..packet.len().saturating_sub(icrc::ICRC_LEN)]
+    &packet[..packet.len().saturating_sub(ICRC_LEN)]
 }
 
 /// Nanoseconds since 1970.

@@ -67,7 +67,7 @@ impl Member {
             let (link, got, stop) = (link.clone(), got.clone(), stop.clone());
             std::thread::spawn(move || {
                 let mut buffers = RxBuffers::new(4);
-                let mut sink = |p: adverb_link::RxPacket<'_>| {
+                let mut sink = adverb_link::each(|p| {
                     got.lock().unwrap().push(Got {
                         src: p.src,
                         dst: p.dst,
@@ -76,7 +76,7 @@ impl Member {
                         forwarded: p.proof.is_forwarded(),
                         bytes: p.bytes.to_vec(),
                     })
-                };
+                });
                 while !stop.load(Ordering::Relaxed) {
                     let n = link.recv(RxFrom::All, &mut buffers, 256, &mut sink);
                     link.maintain(&mut || {

@@ -3,7 +3,7 @@
 //! The rest of the node does not know which of the two it has. Some functions need sockets:
 //! services, frames, groups and handshake messages. A simulated wire answers them as absent.
 use adverb_link::{
-    AddrIndex, FdKind, LinkError, LinkStats, Route, RxBuffers, RxFrom, RxPacket, SourcePort,
+    AddrIndex, FdKind, LinkError, LinkStats, Route, RxBuffers, RxFrom, RxPacket, Sink, SourcePort,
     TxBatch, UdpLink,
 };
 use adverb_local::{
@@ -44,9 +44,9 @@ pub trait SimulatedWire: Send + Sync {
     fn slot(&self) -> Slot;
     /// Sends a packet, from the BTH to the pad. The network may lose the packet.
     fn send(&self, route: &Route, packet: &[u8]);
-    /// Gives at most about `budget` packets to `sink`, in the order of their arrival. Returns their
-    /// number.
-    fn receive(&self, budget: usize, sink: &mut dyn FnMut(RxPacket<'_>)) -> usize;
+    /// Gives at most about `budget` packets to `sink`, in the order of their arrival, in runs as a
+    /// kernel joins them. Returns their number.
+    fn receive(&self, budget: usize, sink: Sink<'_>) -> usize;
     /// Gives packets to another process of the host, like [`UdpLink::deliver`]. Each packet follows
     /// its length, two bytes in little-endian order.
     fn deliver(&self, slot: Slot, route: &Route, packets: &[u8]) -> Delivery;
@@ -267,7 +267,7 @@ impl Wire {
         from: RxFrom,
         buffers: &mut RxBuffers,
         budget: usize,
-        sink: &mut dyn FnMut(RxPacket<'_>),
+        sink: Sink<'_>,
     ) -> usize {
         match self {
             Wire::Udp { link, .. } => link.recv(from, buffers, budget, sink),

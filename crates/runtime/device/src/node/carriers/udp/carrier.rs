@@ -150,7 +150,7 @@ impl Carrier for Udp<'_> {
     fn receive(&self, rx: &mut Receiver, ask: &Ask) -> bool {
         let node = self.0;
         let Receiver { buffers, batch, .. } = rx;
-        node.link.recv(ask.from, buffers, BUDGET, &mut |p| node.dispatch(batch, &p)) > 0
+        node.link.recv(ask.from, buffers, BUDGET, &mut |run| node.dispatch(batch, run)) > 0
     }
 
     fn sources(&self, each: &mut dyn FnMut(BorrowedFd<'_>)) {
