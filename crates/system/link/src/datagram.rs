@@ -9,7 +9,7 @@ use adverb_wire::icrc::Solver;
 use crate::address::AddressSocket;
 use crate::icrc::{ICRC_LEN, Sums};
 use crate::origin_kind::Origin;
-use crate::packet::{BTH_LEN, MAX_PACKET, Proof, RxPacket, Sink, dest_qpn};
+use crate::packet::{BTH_LEN, MAX_PACKET, Proof, RxPacket, RxRun, Sink, dest_qpn};
 use crate::stats::add;
 use crate::udp::UdpLink;
 
@@ -68,13 +68,13 @@ impl Datagram<'_> {
             volume: 0,
         };
         if link.tap.is_on {
-            while let Some((packet, id)) = packets.next_with_id() {
-                let given = link.tap.admit(packet, id, sink);
+            while let Some((bytes, id)) = packets.next_with_id() {
+                let given = link.tap.admit(RxPacket { bytes, ..head }, id, sink);
                 packets.count += given;
-                packets.volume += given * packet.bytes.len();
+                packets.volume += given * bytes.len();
             }
         } else {
-            sink(&mut packets);
+            sink(RxRun { head, packets: &mut packets });
             // There may be packets for other processes behind the last packet that was taken.
             packets.by_ref().for_each(drop);
         }
@@ -102,7 +102,7 @@ struct Packets<'d, 'b, R> {
     misdirected: &'b mut Vec<u8>,
     owners: Vec<(Slot, usize)>,
     /// Steering tests.
-    tests: Vec<RxPacket<'d>>,
+    tests: Vec<&'d [u8]>,
     /// The packets given to the sink, and their bytes.
     count: usize,
     volume: usize,
@@ -110,7 +110,7 @@ struct Packets<'d, 'b, R> {
 
 impl<'d, R: Iterator<Item = (u16, &'d [u8])>> Packets<'d, '_, R> {
     /// The next packet, and its IPv4 identification.
-    fn next_with_id(&mut self) -> Option<(RxPacket<'d>, u16)> {
+    fn next_with_id(&mut self) -> Option<(&'d [u8], u16)> {
         let Datagram { link, socket, meta, origin, .. } = self.datagram;
         loop {
             let (place, packet) = self.rest.next()?;
@@ -134,8 +134,8 @@ impl<'d, R: Iterator<Item = (u16, &'d [u8])>> Packets<'d, '_, R> {
             };
             // The identifications are 0, 1, 2 … from a socket like ours, and a counter from rxe.
             self.first = id.wrapping_sub(place);
-            let packet = RxPacket { bytes: &packet[..packet.len() - ICRC_LEN], ..self.head };
-            let qpn = dest_qpn(packet.bytes);
+            let packet = &packet[..packet.len() - ICRC_LEN];
+            let qpn = dest_qpn(packet);
             if (qpn == MULTICAST_QPN) != socket.is_group() {
                 add(&link.counters.rx_drop_not_multicast, 1);
                 continue;
@@ -148,7 +148,7 @@ impl<'d, R: Iterator<Item = (u16, &'d [u8])>> Packets<'d, '_, R> {
                     link.drop_local(meta.src, 1)
                 }
                 None if qpn == STEERING_QPN => self.tests.push(packet),
-                Some(slot) if !link.local.owns(slot) => self.keep_for(slot, packet.bytes),
+                Some(slot) if !link.local.owns(slot) => self.keep_for(slot, packet),
                 _ => return Some((packet, id)),
             }
         }
@@ -169,7 +169,7 @@ impl<'d, R: Iterator<Item = (u16, &'d [u8])>> Packets<'d, '_, R> {
     fn end(self) {
         let Datagram { link, socket, .. } = self.datagram;
         for test in &self.tests {
-            if !link.answer_steering_test(test) {
+            if !link.answer_steering_test(&RxPacket { bytes: test, ..self.head }) {
                 add(&link.counters.rx_drop_steering_test, 1);
             }
         }
@@ -190,12 +190,12 @@ impl<'d, R: Iterator<Item = (u16, &'d [u8])>> Packets<'d, '_, R> {
 }
 
 impl<'d, R: Iterator<Item = (u16, &'d [u8])>> Iterator for Packets<'d, '_, R> {
-    type Item = RxPacket<'d>;
+    type Item = &'d [u8];
 
-    fn next(&mut self) -> Option<RxPacket<'d>> {
+    fn next(&mut self) -> Option<&'d [u8]> {
         let (packet, _) = self.next_with_id()?;
         self.count += 1;
-        self.volume += packet.bytes.len();
+        self.volume += packet.len();
         Some(packet)
     }
 }

@@ -69,7 +69,7 @@ pub use buffers::RxBuffers;
 pub use capture::{Capture, NearPacket};
 pub use error::LinkError;
 pub use everywhere::port_of_others;
-pub use packet::{OwnedPacket, Proof, RxPacket, RxRun, Sink, each};
+pub use packet::{OwnedPacket, Proof, RxPacket, RxRun, Sink, dest_qpn, each};
 pub use stats::LinkStats;
 pub use transmit::TxBatch;
 pub use types::{AddrIndex, Config, FdKind, LocalPorts, Route, RxFrom, SourcePort};

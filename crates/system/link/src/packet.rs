@@ -92,7 +92,8 @@ impl<'a> RxPacket<'a> {
 }
 
 /// BTH.DestQP of a packet of at least 8 bytes.
-pub(crate) fn dest_qpn(bytes: &[u8]) -> u32 {
+#[must_use]
+pub fn dest_qpn(bytes: &[u8]) -> u32 {
     u32::from_be_bytes([0, bytes[5], bytes[6], bytes[7]])
 }
 
@@ -134,17 +135,40 @@ impl OwnedPacket {
 
 /// Packets that arrived together: those of one datagram, in order. Each is checked when it is asked
 /// for, so that its bytes are near when they are used.
-pub type RxRun<'r, 'p> = &'r mut dyn Iterator<Item = RxPacket<'p>>;
+pub struct RxRun<'r, 'p> {
+    /// What the packets have in common: a packet without its bytes.
+    pub head: RxPacket<'p>,
+    /// The bytes of the packets. Packets that a sink does not take are lost.
+    pub packets: &'r mut dyn Iterator<Item = &'p [u8]>,
+}
 
-/// Takes runs of packets, one a call. Packets that a sink does not take from a run are lost.
+impl<'p> RxRun<'_, 'p> {
+    /// A packet of the run.
+    #[must_use]
+    pub fn packet(&self, bytes: &'p [u8]) -> RxPacket<'p> {
+        RxPacket { bytes, ..self.head }
+    }
+}
+
+impl std::fmt::Debug for RxRun<'_, '_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RxRun").field("head", &self.head).finish_non_exhaustive()
+    }
+}
+
+/// Takes runs of packets, one a call.
 pub type Sink<'a> = &'a mut dyn for<'r, 'p> FnMut(RxRun<'r, 'p>);
 
 /// A sink for packets one by one.
 pub fn each(mut take: impl FnMut(RxPacket<'_>)) -> impl for<'r, 'p> FnMut(RxRun<'r, 'p>) {
-    move |run| run.for_each(&mut take)
+    move |run| {
+        let head = run.head;
+        run.packets.for_each(|bytes| take(RxPacket { bytes, ..head }));
+    }
 }
 
 /// Gives a packet to the sink, as a run of one.
 pub(crate) fn give(packet: RxPacket<'_>, sink: Sink<'_>) {
-    sink(&mut std::iter::once(packet));
+    let head = RxPacket { bytes: &[], ..packet };
+    sink(RxRun { head, packets: &mut std::iter::once(packet.bytes) });
 }

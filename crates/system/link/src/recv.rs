@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use adverb_local::message;
 use adverb_local::{Arrived, MAD_QPN, MULTICAST_QPN, slot_of_qpn};
-use adverb_os::sys;
+use adverb_os::sys::{self, Received};
 
 use crate::address::AddressSocket;
 use crate::buffers::RxBuffers;
@@ -23,6 +23,9 @@ use crate::udp::{Sockets, UdpLink};
 const LOOK_EVERY: u32 = 4;
 /// The same for calls with packets.
 const LOOK_EVERY_BUSY: u32 = 64;
+
+/// A datagram of so many bytes costs more than the system call that brings it.
+const LARGE: usize = 32 * 1024;
 
 /// The number of successive errors of a socket before another socket gets a turn.
 const MOST_ERRORS: u32 = 16;
@@ -150,8 +153,14 @@ impl UdpLink {
                     done += datagram.take(solver, misdirected, sink);
                 }
             }
-            // One datagram at a time under low load, more at a time under high load.
-            *next = if got < asked { got } else { (2 * asked).min(sys::MAX_DATAGRAMS) };
+            // One datagram at a time under low load, more at a time under high load. Large ones
+            // come one at a time: each uses the same buffer, which stays in the processor's cache.
+            let is_large = |meta: &Received| meta.len >= LARGE;
+            *next = match got {
+                _ if metas[..got].iter().flatten().any(is_large) => 1,
+                _ if got < asked => got,
+                _ => (2 * asked).min(sys::MAX_DATAGRAMS),
+            };
             if got < asked || asked == 1 {
                 break;
             }

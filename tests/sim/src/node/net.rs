@@ -3,7 +3,7 @@ use super::Config;
 use crate::rng::Rng;
 use adverb_device::node::SimulatedWire;
 use adverb_engine::Time;
-use adverb_link::{AddrIndex, Proof, Route, RxPacket, Sink};
+use adverb_link::{AddrIndex, Proof, Route, RxPacket, RxRun, Sink};
 use adverb_local::{Delivery, MIN_SLOT, Slot, slot_of_qpn};
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -141,18 +141,6 @@ pub(super) fn with_between<R>(between: Option<Box<dyn FnOnce()>>, f: impl FnOnce
     result
 }
 
-impl HostWire {
-    fn received(
-        &self,
-        packet: &Packet,
-        proof: Proof,
-        from: usize,
-    ) -> (SocketAddr, IpAddr, Proof, u8) {
-        let _ = packet;
-        (SocketAddr::new(ip(from), 4791), ip(self.host), proof, packet.traffic_class)
-    }
-}
-
 impl SimulatedWire for HostWire {
     fn is_own_address(&self, of: IpAddr) -> bool {
         of == ip(self.host)
@@ -188,15 +176,21 @@ impl SimulatedWire for HostWire {
             messages.extend(inbox.connection.drain(..).flatten());
         }
         for (packets, proof) in [(&taken, Proof::Wire), (&messages, Proof::Process)] {
-            // What a host has sent arrives as one run, whatever was lost or overtaken in between.
-            for run in packets.chunk_by(|a, b| a.from == b.from) {
-                sink(&mut run.iter().map(|packet| {
-                    let (src, dst, proof, traffic_class) =
-                        self.received(packet, proof, packet.from);
-                    let local = Some(AddrIndex::default());
-                    let bytes = &packet.bytes;
-                    RxPacket { src, dst, local, traffic_class, hop_limit: 64, proof, bytes }
-                }));
+            // What a host has sent arrives as one run, whatever was lost or overtaken in between. A
+            // kernel joins no packets of different traffic classes.
+            let alike =
+                |a: &Packet, b: &Packet| a.from == b.from && a.traffic_class == b.traffic_class;
+            for run in packets.chunk_by(alike) {
+                let head = RxPacket {
+                    src: SocketAddr::new(ip(run[0].from), 4791),
+                    dst: ip(self.host),
+                    local: Some(AddrIndex::default()),
+                    traffic_class: run[0].traffic_class,
+                    hop_limit: 64,
+                    proof,
+                    bytes: &[],
+                };
+                sink(RxRun { head, packets: &mut run.iter().map(|packet| &packet.bytes[..]) });
             }
         }
         taken.len() + messages.len()

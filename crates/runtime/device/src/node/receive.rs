@@ -1,5 +1,5 @@
 //! The receive loop over the carriers, and the path from an arrived packet to its queue pair.
-use super::batch::{Ask, Batch, DelayedAcks, Receiver, packet_of};
+use super::batch::{Ask, Batch, DelayedAcks, Receiver};
 use super::carriers::{Carrier, Ethernet, Handshake, Near, Placing, Relay, Rings, Udp};
 use super::clock::StepClock;
 use super::core::Node;
@@ -11,10 +11,11 @@ use super::queue_pair::{AnyQp, QpInner};
 use super::receives::Receives;
 use super::timers::NEVER;
 use super::tx::Tx;
+use crate::interfaces::gid_of;
 use adverb_engine::keys::PagedMemory;
 use adverb_engine::qp::Env;
 use adverb_engine::{Clock, CqRef, Effects, KeyTable, Packet, QpState, Time};
-use adverb_link::{Proof, RxFrom, RxPacket, RxRun};
+use adverb_link::{Proof, RxFrom, RxPacket, RxRun, dest_qpn};
 use adverb_local::{MAD_QPN, MULTICAST_QPN};
 use adverb_wire::{Headers, Operation, ParseError};
 use nix::sys::resource::{UsageWho, getrusage};
@@ -204,25 +205,31 @@ impl Node {
     }
 
     /// Gives the packets of a run to their queue pairs.
-    pub(super) fn dispatch(&self, batch: &mut Batch, run: RxRun<'_, '_>) {
-        let mut next = run.next();
-        while let Some(p) = next {
-            next = match self.addressee(batch, &p) {
+    pub(super) fn dispatch(&self, batch: &mut Batch, mut run: RxRun<'_, '_>) {
+        let mut next = run.packets.next();
+        while let Some(bytes) = next {
+            next = match self.addressee(batch, &run, bytes) {
                 Some(qp) => {
-                    let next = self.dispatch_to(&mut batch.tx, &qp, p, run);
+                    let next = self.dispatch_to(&mut batch.tx, &qp, bytes, &mut run);
                     batch.touch(qp);
                     next
                 }
-                None => run.next(),
+                None => run.packets.next(),
             };
         }
     }
 
     /// The queue pair of a packet. `None`: the packet is done.
-    fn addressee(&self, batch: &mut Batch, p: &RxPacket<'_>) -> Option<Arc<AnyQp>> {
-        let qpn = p.dest_qpn();
+    fn addressee<'p>(
+        &self,
+        batch: &mut Batch,
+        run: &RxRun<'_, 'p>,
+        bytes: &'p [u8],
+    ) -> Option<Arc<AnyQp>> {
+        let (qpn, head) = (dest_qpn(bytes), &run.head);
         if matches!(qpn, MAD_QPN | MULTICAST_QPN) {
-            match Headers::parse(p.bytes) {
+            let p = &run.packet(bytes);
+            match Headers::parse(bytes) {
                 Ok((headers, payload)) if qpn == MAD_QPN => {
                     self.mads.take(self, p, &headers, payload);
                 }
@@ -235,11 +242,11 @@ impl Node {
             self.counters.no_such_qp.fetch_add(1, Ordering::Relaxed);
             log::debug!(
                 "dropped a packet from {} for queue pair {qpn:#08x}: no such queue pair",
-                p.src
+                head.src
             );
             return None;
         };
-        if p.proof.is_forwarded() && p.local.is_none() {
+        if head.proof.is_forwarded() && head.local.is_none() {
             // The packet is for an address that no queue pair of this process uses.
             self.counters.no_such_qp.fetch_add(1, Ordering::Relaxed);
             return None;
@@ -253,42 +260,52 @@ impl Node {
         log::debug!("dropped a packet from {}: {why}", p.src);
     }
 
-    /// Gives `p`, and the packets behind it in the run, to their queue pair, under one lock.
+    /// Gives a packet, and the packets behind it in the run, to their queue pair, under one lock.
     /// Returns the first packet for another queue pair.
     fn dispatch_to<'p>(
         &self,
         tx: &mut Tx,
         qp: &Arc<AnyQp>,
-        mut p: RxPacket<'p>,
-        run: RxRun<'_, 'p>,
-    ) -> Option<RxPacket<'p>> {
+        mut bytes: &'p [u8],
+        run: &mut RxRun<'_, 'p>,
+    ) -> Option<&'p [u8]> {
         let mut inner = qp.inner.lock();
         let mut keys = HeldKeys::of(self);
-        let is_near = p.proof != Proof::Process
+        let head = run.head;
+        let forwarded = head.proof.is_forwarded();
+        let (src, dst) = (gid_of(&head.src.ip()), gid_of(&head.dst));
+        let (traffic_class, hop_limit, mtu) = (head.traffic_class, head.hop_limit, None);
+        let is_near = head.proof != Proof::Process
             && Rings::of(self).is_some_and(|rings| rings.has_both_rings(qp, &inner));
         loop {
-            if is_near {
-                self.counters.not_from_ring.fetch_add(1, Ordering::Relaxed);
-                log::debug!(
-                    "dropped a packet from {} for queue pair {:#08x}: the peer of the queue pair \
-                     is on this host",
-                    p.src,
-                    qp.number()
-                );
-            } else {
-                match Headers::parse(p.bytes) {
-                    Ok((headers, payload)) => {
-                        let packet = packet_of(&p, headers, payload);
-                        if !Relay(self).pending(qp, &mut inner, &p, packet.headers.bth.opcode) {
-                            inner.carried.relay.was_asked(p.proof.is_forwarded());
-                            self.handle_in(tx, qp, &mut inner, &mut keys, &packet, None);
-                        }
-                    }
-                    Err(why) => self.malformed(&p, why),
+            match Headers::parse(bytes) {
+                _ if is_near => {
+                    self.counters.not_from_ring.fetch_add(1, Ordering::Relaxed);
+                    log::debug!(
+                        "dropped a packet from {} for queue pair {:#08x}: the peer of the queue \
+                         pair is on this host",
+                        head.src,
+                        qp.number()
+                    );
                 }
+                Ok((headers, _))
+                    if forwarded
+                        && Relay(self).pending(
+                            qp,
+                            &mut inner,
+                            &run.packet(bytes),
+                            headers.bth.opcode,
+                        ) => {}
+                Ok((headers, payload)) => {
+                    inner.carried.relay.was_asked(forwarded);
+                    let packet =
+                        Packet { src, dst, traffic_class, hop_limit, mtu, headers, payload };
+                    self.handle_in(tx, qp, &mut inner, &mut keys, &packet, None);
+                }
+                Err(why) => self.malformed(&run.packet(bytes), why),
             }
-            match run.next() {
-                Some(next) if next.dest_qpn() == qp.number() => p = next,
+            match run.packets.next() {
+                Some(next) if dest_qpn(next) == qp.number() => bytes = next,
                 next => return next,
             }
         }

@@ -6,6 +6,7 @@ use crate::{Context, Cq, Pd, Qp, QpInit, device};
 use adverb_engine::{
     AttrMask, PathMtu, Payload, QpAttr, QpCap, QpState, QpType, SendFlags, SendOp, SendWr,
 };
+use adverb_wire::{Bth, Headers, Psn};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -185,6 +186,56 @@ fn what_waits_for_a_receive_is_forgotten_with_a_reset() {
     for qp in [a, b, qp] {
         qp.destroy().unwrap();
     }
+}
+
+/// A run for two queue pairs in turns, with packets for no queue pair and without a valid header in
+/// between. Each queue pair counts what it refuses.
+#[test]
+fn each_packet_of_a_run_reaches_its_queue_pair() {
+    let Pair { context, a, b, .. } = pair();
+    let node = context.node();
+    let datagram =
+        adverb_wire::Opcode::new(adverb_wire::Transport::Ud, adverb_wire::Operation::SendOnly)
+            .unwrap();
+    let mut headers = Headers::new(Bth::new(datagram, 0, Psn::ZERO));
+    headers.deth = Some(adverb_wire::Deth { qkey: 0, src_qpn: 0 });
+    let mut packet = |qpn: u32, cut: usize| {
+        headers.bth.dest_qpn = qpn;
+        let mut bytes = vec![0; adverb_wire::MAX_HEADER_LEN];
+        let len = headers.emit(&mut bytes);
+        bytes.truncate(len - cut);
+        bytes
+    };
+    let (first, second, nobody) = (a.number(), b.number(), a.number() ^ 1 << 22);
+    let packets = [(first, 0), (first, 0), (nobody, 0), (second, 0), (second, 4), (first, 0)];
+    let packets = packets.map(|(qpn, cut)| packet(qpn, cut));
+    let ip = std::net::IpAddr::from([127, 0, 0, 1]);
+    let head = adverb_link::RxPacket {
+        src: (ip, 4791).into(),
+        dst: ip,
+        local: Some(adverb_link::AddrIndex::default()),
+        traffic_class: 0,
+        hop_limit: 64,
+        proof: adverb_link::Proof::Process,
+        bytes: &[],
+    };
+    let before = (node.counters.no_such_qp.load(Ordering::Relaxed), malformed(&context));
+    {
+        let mut receiver = node.receiver.lock();
+        let packets = &mut packets.iter().map(|bytes| &bytes[..]);
+        node.dispatch(&mut receiver.batch, adverb_link::RxRun { head, packets });
+        node.answer(&mut receiver.batch);
+    }
+    let refused = |qp: &Qp| qp.counters().dropped(adverb_engine::qp::DropReason::Transport);
+    assert_eq!((refused(&a), refused(&b)), (3, 1));
+    assert_eq!(node.counters.no_such_qp.load(Ordering::Relaxed), before.0 + 1);
+    assert_eq!(malformed(&context), before.1 + 1);
+    a.destroy().unwrap();
+    b.destroy().unwrap();
+}
+
+fn malformed(context: &Context) -> u64 {
+    context.node().counters.malformed.load(Ordering::Relaxed)
 }
 
 /// Duplicate address detection may fail between the listing of an address and its use.
