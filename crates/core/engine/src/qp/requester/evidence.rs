@@ -104,12 +104,6 @@ impl Evidence {
         }
     }
 
-    /// Is the path so short that the round trips are the times of the two hosts?
-    #[inline]
-    pub(super) fn is_short(&self) -> bool {
-        self.count >= FEWEST && self.shortest <= HOSTS
-    }
-
     /// Packets of this cost were acknowledged.
     pub(super) fn delivered(&mut self, cost: u64, now: Time) {
         self.train += cost;

@@ -51,7 +51,6 @@ impl Requester {
             self.ask_again(read);
         }
         self.since_ack_req = 0;
-        self.run = 0;
         self.reorder.told();
         self.seek(psn);
         self.window.release(self.flying(), 0, None);

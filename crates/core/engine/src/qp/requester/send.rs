@@ -1,5 +1,4 @@
 //! From work requests to packets: order, fences, segmentation, headers.
-use super::evidence::BUFFER;
 use super::probe::SAMPLES;
 use super::state::{Cursor, Prepared, ReadReq, Requester, SgePosition, Step};
 use super::window::OVERHEAD;
@@ -258,23 +257,9 @@ impl Requester {
             if !self.window.admits(in_flight, n + OVERHEAD) && self.answer_is_due() {
                 return None;
             }
-            let mut ends_run = false;
-            if let Some(most) = self.window.run(self.mtu) {
-                if self.run == 0 {
-                    let run = most.min((len - at).div_ceil(self.mtu).max(1));
-                    let cost = (run * (self.mtu + OVERHEAD)).min(BUFFER / 2);
-                    if !self.window.admits(in_flight, cost) && self.answer_is_due() {
-                        return None;
-                    }
-                    self.run = run;
-                }
-                self.run -= 1;
-                ends_run = self.run == 0;
-            }
             // The next packet has to wait for an ACK, so this packet asks for an ACK.
             let full = !self.window.admits(in_flight + n + OVERHEAD, self.mtu + OVERHEAD);
-            let every = self.since_ack_req + 1 >= self.window.ack_every();
-            ack_req = last || full || ends_run || every;
+            ack_req = last || full || self.since_ack_req + 1 >= self.window.ack_every();
         }
         let operation = data_operation(&wqe.op, first, last);
         let opcode = Opcode::new(transport_of(ctx.config.qp_type), operation)?;

@@ -112,8 +112,6 @@ pub(crate) struct Requester {
     pub(super) sink: (u64, u64, SgePosition),
     /// Packets sent since the last packet with an ACK request.
     pub(super) since_ack_req: u32,
-    /// Packets of a long message still to leave before the window is asked about the next run.
-    pub(super) run: u64,
     /// PSN of the last restart, until there is progress. Further hints to restart at this PSN are
     /// echoes.
     pub(super) recovering: Option<u64>,
@@ -187,7 +185,6 @@ impl Requester {
             reads: VecDeque::new(),
             sink: (0, 0, SgePosition::default()),
             since_ack_req: 0,
-            run: 0,
             recovering: None,
             recovers: Time::ZERO,
             failure: None,

@@ -30,11 +30,6 @@ const LEAST: u64 = 4;
 /// router.
 const ACK_REQ_EVERY: u64 = 16;
 const AFTER_LOSS: u64 = 4;
-/// Bytes and packets of a run that the kernel sends in one call, and bytes of a packet beside its
-/// payload.
-const RUN: u64 = 65_507;
-const MOST_IN_RUN: u64 = 64;
-const HEADERS: u64 = 16;
 /// The value of `alpha` when every round trip has a notification.
 const ALPHA_ONE: u64 = 1024;
 /// `alpha` moves by this part of its distance in each round trip.
@@ -146,15 +141,6 @@ impl Window {
     #[inline]
     pub(super) fn admits(&self, in_flight: u64, cost: u64) -> bool {
         in_flight == 0 || in_flight + cost <= self.size.min(self.burst)
-    }
-    /// How many packets of a long message leave in one run. Whole runs cost both hosts and the
-    /// kernel less than parts of runs. `None`: each packet leaves as soon as the window admits it.
-    /// A window below [`BUFFER`] recovers from losses. In a window above, and on a long path, the
-    /// line decides and not the hosts.
-    #[inline]
-    pub(super) fn run(&self, mtu: u64) -> Option<u64> {
-        let whole = self.size == BUFFER && u64::from(self.ack_every) == ACK_REQ_EVERY;
-        (whole && self.evidence.is_short()).then(|| (RUN / (mtu + HEADERS)).clamp(1, MOST_IN_RUN))
     }
     /// May a part of a READ be requested whose responses have this cost? An acknowledgement
     /// releases a long part, too.
