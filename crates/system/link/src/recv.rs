@@ -13,7 +13,7 @@ use crate::address::AddressSocket;
 use crate::buffers::RxBuffers;
 use crate::datagram::Datagram;
 use crate::origin_kind::Origin;
-use crate::packet::{BTH_LEN, MAX_PACKET, Proof, RxPacket, Sink, dest_qpn, give};
+use crate::packet::{BTH_LEN, MAX_PACKET, Proof, RxPacket, Sink, dest_qpn};
 use crate::stats::add;
 use crate::types::RxFrom;
 use crate::udp::{Sockets, UdpLink};
@@ -236,12 +236,7 @@ impl UdpLink {
                 proof,
                 bytes,
             };
-            let given = if self.tap.is_on {
-                self.tap.admit(packet, 0, sink)
-            } else {
-                give(packet, sink);
-                1
-            };
+            let given = self.tap.admit(packet, 0, sink);
             done += given;
             add(&self.counters.rx_bytes, (given * bytes.len()) as u64);
         }

@@ -145,6 +145,12 @@ impl Node {
     }
 }
 
+/// May [`Node::deliver`] have something to do? If not, a step of a run keeps the keys' lock.
+#[inline]
+pub(super) fn has_results(inner: &QpInner, effects: &Effects) -> bool {
+    !effects.is_empty() || inner.engine.state() == QpState::Err || !inner.rendezvous.is_empty()
+}
+
 fn log_failure(node: &Node, qp: &AnyQp, inner: &QpInner, completion: &Completion, cause: &Cause) {
     // The packets may not have left this machine.
     let no_way = match cause {

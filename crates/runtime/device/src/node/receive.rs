@@ -1,5 +1,5 @@
 //! The receive loop over the carriers, and the path from an arrived packet to its queue pair.
-use super::batch::{Ask, Batch, DelayedAcks, Receiver};
+use super::batch::{Ask, Batch, DelayedAcks, Receiver, packet_of};
 use super::carriers::{Carrier, Ethernet, Handshake, Near, Placing, Relay, Rings, Udp};
 use super::clock::StepClock;
 use super::core::Node;
@@ -7,14 +7,14 @@ use super::held_keys::HeldKeys;
 use super::inject;
 use super::policy::LONGEST_AWAY;
 use super::policy::yields::Yielded;
+use super::pump::has_results;
 use super::queue_pair::{AnyQp, QpInner};
 use super::receives::Receives;
 use super::timers::NEVER;
 use super::tx::Tx;
-use crate::interfaces::gid_of;
 use adverb_engine::keys::PagedMemory;
 use adverb_engine::qp::Env;
-use adverb_engine::{Clock, CqRef, Effects, KeyTable, Packet, QpState, Time};
+use adverb_engine::{Clock, CqRef, Effects, KeyTable, Packet, Time};
 use adverb_link::{Proof, RxFrom, RxPacket, RxRun, dest_qpn};
 use adverb_local::{MAD_QPN, MULTICAST_QPN};
 use adverb_wire::{Headers, Operation, ParseError};
@@ -260,6 +260,17 @@ impl Node {
         log::debug!("dropped a packet from {}: {why}", p.src);
     }
 
+    #[cold]
+    fn not_from_ring(&self, qp: &AnyQp, p: &RxPacket<'_>) {
+        self.counters.not_from_ring.fetch_add(1, Ordering::Relaxed);
+        log::debug!(
+            "dropped a packet from {} for queue pair {:#08x}: the peer of the queue pair is on \
+             this host",
+            p.src,
+            qp.number()
+        );
+    }
+
     /// Gives a packet, and the packets behind it in the run, to their queue pair, under one lock.
     /// Returns the first packet for another queue pair.
     fn dispatch_to<'p>(
@@ -273,36 +284,23 @@ impl Node {
         let mut keys = HeldKeys::of(self);
         let head = run.head;
         let forwarded = head.proof.is_forwarded();
-        let (src, dst) = (gid_of(&head.src.ip()), gid_of(&head.dst));
-        let (traffic_class, hop_limit, mtu) = (head.traffic_class, head.hop_limit, None);
         let is_near = head.proof != Proof::Process
             && Rings::of(self).is_some_and(|rings| rings.has_both_rings(qp, &inner));
         loop {
             match Headers::parse(bytes) {
-                _ if is_near => {
-                    self.counters.not_from_ring.fetch_add(1, Ordering::Relaxed);
-                    log::debug!(
-                        "dropped a packet from {} for queue pair {:#08x}: the peer of the queue \
-                         pair is on this host",
-                        head.src,
-                        qp.number()
-                    );
+                Ok((headers, payload)) if !is_near => {
+                    let opcode = headers.bth.opcode;
+                    if forwarded {
+                        keys.release();
+                    }
+                    if !Relay(self).pending(qp, &mut inner, &run.packet(bytes), opcode) {
+                        inner.carried.relay.was_asked(forwarded);
+                        let packet = packet_of(&head, headers, payload);
+                        self.handle_in(tx, qp, &mut inner, &mut keys, &packet, None);
+                    }
                 }
-                Ok((headers, _))
-                    if forwarded
-                        && Relay(self).pending(
-                            qp,
-                            &mut inner,
-                            &run.packet(bytes),
-                            headers.bth.opcode,
-                        ) => {}
-                Ok((headers, payload)) => {
-                    inner.carried.relay.was_asked(forwarded);
-                    let packet =
-                        Packet { src, dst, traffic_class, hop_limit, mtu, headers, payload };
-                    self.handle_in(tx, qp, &mut inner, &mut keys, &packet, None);
-                }
-                Err(why) => self.malformed(&run.packet(bytes), why),
+                Ok(_) => self.not_from_ring(qp, &head),
+                Err(why) => self.malformed(&head, why),
             }
             match run.packets.next() {
                 Some(next) if dest_qpn(next) == qp.number() => bytes = next,
@@ -356,8 +354,7 @@ impl Node {
         }
         let clock = StepClock::new(&self.clocks, near.is_some());
         self.step(qp, inner, &mut tx.effects, &clock, keys.get(), packet, near);
-        let inner_waits = inner.engine.state() == QpState::Err || !inner.rendezvous.is_empty();
-        if inner_waits || !tx.effects.is_empty() {
+        if has_results(inner, &tx.effects) {
             keys.release();
             self.deliver(qp, inner, &mut tx.effects);
         }

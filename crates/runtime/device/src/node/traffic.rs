@@ -1,4 +1,5 @@
 //! Messages and bytes of a queue pair.
+
 /// Messages and bytes of a queue pair, for [`crate::snapshot`]. Changed under the queue pair's
 /// lock. The chains of requests are counted in [`QpInner::commits`](super::queue_pair::QpInner).
 #[derive(Clone, Copy, Debug, Default)]
