@@ -9,7 +9,7 @@
 //! | `armed` | ten million armed notifications, each accounted for |
 //! | `idle` | the cost of a thousand connected queue pairs without traffic |
 //! | `scale` | ten thousand connected queue pairs, and a mesh of processes: memory, latency, every byte verified |
-//! | `places` | perftest and UCX over tcp between two network namespaces, and in half a processor |
+//! | `places` | perftest, UCX over tcp and the lean program between two network namespaces; in half a processor, on one, and two pairs at once |
 //! | `table` | perftest on the wire path compared with the limits and UCX over tcp, and the programs above; writes BENCHMARKS.md |
 //! | `local` | perftest between processes of one host compared with shared memory and UCX; writes BENCHMARKS.md |
 //! | `connect` | connections by address compared with TCP; writes BENCHMARKS.md |
@@ -20,6 +20,7 @@
 pub mod cc;
 pub mod crowd;
 pub mod ends;
+pub mod lean;
 pub mod machine;
 pub mod member;
 pub mod pair;

@@ -140,9 +140,16 @@ impl Drop for Other {
     }
 }
 
-fn myself(cpu: Option<usize>, args: &[String]) -> Result<Command> {
+fn myself(before: &[String], cpu: Option<usize>, args: &[String]) -> Result<Command> {
     let exe = std::env::current_exe().map_err(|e| format!("own path: {e}"))?;
-    let mut command = Command::new(exe);
+    let mut command = match before.split_first() {
+        Some((program, more)) => {
+            let mut command = Command::new(program);
+            command.args(more).arg(exe);
+            command
+        }
+        None => Command::new(exe),
+    };
     command.arg(CHILD).arg(cpu.map_or(ANY.to_string(), |c| c.to_string())).args(args);
     // Connections by address use this device, too.
     command.env("ADVERB_DEVICES", "lo");
@@ -157,7 +164,14 @@ fn spawn(mut command: Command) -> Result<Other> {
 
 /// Starts the second process on a processor. [`Other::line`] reads its output.
 pub fn start(cpu: usize, args: &[String]) -> Result<Other> {
-    talk(Some(cpu), args)
+    start_with(&[], cpu, args)
+}
+
+/// The same behind a command that starts the process elsewhere.
+pub fn start_with(before: &[String], cpu: usize, args: &[String]) -> Result<Other> {
+    let mut command = myself(before, Some(cpu), args)?;
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    spawn(command)
 }
 
 /// The same on a given processor, or unpinned. [`Other::say`] sends lines to the process, which
@@ -172,7 +186,7 @@ pub fn talk_with(
     args: &[String],
     env: &[(&str, Option<&str>)],
 ) -> Result<Other> {
-    let mut command = myself(cpu, args)?;
+    let mut command = myself(&[], cpu, args)?;
     for (name, value) in env {
         match value {
             Some(value) => command.env(name, value),
@@ -191,7 +205,7 @@ pub fn eventfds(cpu: usize, kind: &str) -> Result<(File, File, Other)> {
         Ok((File::from(ours), theirs))
     };
     let ((there, stdin), (back, stdout)) = (pair()?, pair()?);
-    let mut command = myself(Some(cpu), &[kind.to_string()])?;
+    let mut command = myself(&[], Some(cpu), &[kind.to_string()])?;
     command.stdin(stdin).stdout(stdout);
     Ok((there, back, spawn(command)?))
 }

@@ -13,6 +13,7 @@ pub mod input;
 pub mod link;
 pub mod ndk;
 pub mod queue_pair;
+pub mod runs;
 pub mod shm;
 pub mod snapshot;
 pub mod text;
@@ -25,6 +26,7 @@ pub type FuzzTarget = fn(&[u8]);
 pub const TARGETS: &[(&str, FuzzTarget)] = &[
     ("wire", wire::run),
     ("handle_packet", queue_pair::run),
+    ("runs", runs::run),
     ("datagram", link::datagram),
     ("hand_over", link::hand_over),
     ("fault_spec", text::run),

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 /// Number of random inputs for each target; `ADVERB_FUZZ_INPUTS` sets another number.
 const DRAWN: u64 = 20_000;
-/// The same for targets that create and map files in every run.
+/// The same for targets that create and map files, or nodes, in every run.
 const DRAWN_OF_FILES: u64 = 4_000;
 
 /// Random numbers (SplitMix64).
@@ -66,7 +66,8 @@ fn replay(name: &str) {
     for bytes in &corpus {
         judge(name, run, bytes);
     }
-    let usual = if ["ring", "tables", "segments"].contains(&name) { DRAWN_OF_FILES } else { DRAWN };
+    let usual =
+        if ["ring", "tables", "segments", "runs"].contains(&name) { DRAWN_OF_FILES } else { DRAWN };
     let drawn = std::env::var("ADVERB_FUZZ_INPUTS").map_or(usual, |n| n.parse().expect("a number"));
     let mut dice = Dice(1);
     for _ in 0..drawn {
@@ -89,4 +90,4 @@ macro_rules! targets {
     };
 }
 
-targets! { wire handle_packet datagram hand_over fault_spec cm ndk_connect greeting ring tables segments snapshot }
+targets! { wire handle_packet runs datagram hand_over fault_spec cm ndk_connect greeting ring tables segments snapshot }

@@ -87,6 +87,17 @@ impl Bth {
         })
     }
 
+    /// Takes PSN and ACK request from `next`, if the rest is as in `last`, the bytes of this BTH.
+    #[inline]
+    pub(crate) fn repeat(&mut self, last: &[u8; Self::LEN], next: &[u8; Self::LEN]) -> bool {
+        let same = last[..8] == next[..8];
+        if same {
+            self.ack_req = next[8] & 0x80 != 0;
+            self.psn = Psn::new(be32(next, 8));
+        }
+        same
+    }
+
     /// The bytes of the BTH. Values wider than their field are truncated.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LEN] {

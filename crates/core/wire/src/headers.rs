@@ -118,6 +118,30 @@ impl Headers {
         }
     }
 
+    /// As [`Headers::parse`], for a packet behind `before`, whose headers these are. The packets of
+    /// a message mostly differ in the PSN, the ACK request and the payload alone.
+    ///
+    /// # Errors
+    /// As [`Headers::parse`]. The headers stay as they are.
+    #[inline]
+    pub fn parse_after<'p>(
+        &mut self,
+        before: &[u8],
+        datagram: &'p [u8],
+    ) -> Result<&'p [u8], ParseError> {
+        if let (Some(last), Some((bth, rest))) =
+            (before.first_chunk(), datagram.split_first_chunk())
+            && self.len() == Bth::LEN
+            && before.len() == datagram.len()
+            && self.bth.repeat(last, bth)
+        {
+            return Ok(&rest[..rest.len() - usize::from(self.bth.pad)]);
+        }
+        let (headers, payload) = Headers::parse(datagram)?;
+        *self = headers;
+        Ok(payload)
+    }
+
     /// Splits the headers from the front of a packet, or from the part of a packet that is
     /// available. The rest may end with a pad.
     ///
@@ -203,6 +227,9 @@ impl Headers {
             at += bytes.len();
         };
         put(&bth.to_bytes());
+        if self.len() == Bth::LEN {
+            return Bth::LEN;
+        }
         macro_rules! put {
             ($($field:ident)*) => { $(if let Some(h) = &self.$field { put(&h.to_bytes()); })* };
         }

@@ -101,6 +101,28 @@ fn icrc_by_the_book(ip: &IpMeta, udp: &UdpMeta, datagram: &[u8]) -> u32 {
 
 proptest! {
     #[test]
+    fn a_packet_behind_another_is_read_as_alone(
+        (headers, _, before) in datagram(), at in 0..40usize, flips in 0..3usize, by in 1..=255u8,
+        psn: u32, other in datagram(), alike: bool,
+    ) {
+        let mut next = if alike { before.clone() } else { other.2 };
+        // Mostly the next packet of the same message, with some other byte changed.
+        if alike {
+            next[9..12].copy_from_slice(&psn.to_be_bytes()[1..]);
+        }
+        for _ in 0..flips {
+            let at = at % next.len();
+            next[at] ^= by;
+        }
+        let mut read = headers;
+        let payload = read.parse_after(&before, &next);
+        match Headers::parse(&next) {
+            Ok(alone) => prop_assert_eq!(Ok(alone), payload.map(|payload| (read, payload))),
+            Err(why) => prop_assert_eq!((Err(why), headers), (payload, read)),
+        }
+    }
+
+    #[test]
     fn parse_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         if let Ok((headers, payload)) = Headers::parse(&bytes) {
             prop_assert_eq!(headers.len() + payload.len() + usize::from(headers.bth.pad), bytes.len());

@@ -324,7 +324,7 @@ impl Side {
 }
 
 /// The attributes for a transition.
-fn mask(t: QpType, from: QpState, to: QpState) -> AttrMask {
+pub(crate) fn mask(t: QpType, from: QpState, to: QpState) -> AttrMask {
     use AttrMask as A;
     let connect = A::AV | A::PATH_MTU | A::DEST_QPN | A::RQ_PSN;
     match (from, to, t) {

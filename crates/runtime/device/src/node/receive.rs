@@ -286,16 +286,22 @@ impl Node {
         let forwarded = head.proof.is_forwarded();
         let is_near = head.proof != Proof::Process
             && Rings::of(self).is_some_and(|rings| rings.has_both_rings(qp, &inner));
+        let mut packet = packet_of(&head, Headers::EMPTY, &[]);
+        let mut before: &[u8] = &[];
         loop {
-            match Headers::parse(bytes) {
-                Ok((headers, payload)) if !is_near => {
-                    let opcode = headers.bth.opcode;
+            let parsed = packet.headers.parse_after(before, bytes);
+            if parsed.is_ok() {
+                before = bytes;
+            }
+            match parsed {
+                Ok(payload) if !is_near => {
+                    packet.payload = payload;
+                    let opcode = packet.headers.bth.opcode;
                     if forwarded {
                         keys.release();
                     }
                     if !Relay(self).pending(qp, &mut inner, &run.packet(bytes), opcode) {
                         inner.carried.relay.was_asked(forwarded);
-                        let packet = packet_of(&head, headers, payload);
                         self.handle_in(tx, qp, &mut inner, &mut keys, &packet, None);
                     }
                 }

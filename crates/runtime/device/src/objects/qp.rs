@@ -228,6 +228,12 @@ impl Qp {
     pub fn counters(&self) -> adverb_engine::qp::Counters {
         *self.inner.lock().engine.counters()
     }
+    /// The engine's internal state, for a simulator.
+    #[cfg(feature = "sim")]
+    #[must_use]
+    pub fn inside(&self) -> adverb_engine::qp::Inside {
+        self.inner.lock().engine.inside()
+    }
 
     /// Attaches a completion counter until the queue pair is destroyed. `ops` has the bits of the
     /// operations to count (`ibv_qp_attach_comp_cntr_op`).

@@ -59,6 +59,23 @@ fn a_refused_run_is_sent_packet_by_packet() {
 }
 
 #[test]
+fn a_run_with_its_headers_stays_below_64_kib() {
+    let a = link(4);
+    let local = a.add_address(IP, 0).unwrap();
+    let route = Route::new(local, SocketAddr::new(IP, 9));
+    let mut batch = TxBatch::new();
+    // 46 packets of 1424 bytes are 65,504, which a datagram holds.
+    for payload in [1408, 1024, 4096] {
+        for _ in 0..64 {
+            batch.push(&a, &route, &[0; 12], payload, 0, |_| true);
+            assert!(batch.used + 66 < 1 << 16, "{} bytes", batch.used);
+        }
+        batch.flush(&a);
+    }
+    assert!(a.stats().tx_runs >= 6);
+}
+
+#[test]
 fn identifications_count_within_a_run() {
     // The staged bytes of one run, with the ICRC given to each packet.
     let a = link(2);

@@ -6,7 +6,6 @@
 //! processors. The C program `c/shm.c` measures the limits `shm_*`; it is compiled when needed.
 #![forbid(unsafe_code)]
 
-mod lean;
 mod shm;
 mod stream;
 mod udp;
@@ -18,6 +17,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use adverb_bench::Result;
+use adverb_bench::lean::{self, LeanPath};
 use adverb_bench::pair::{self, Cpus};
 use clap::Parser;
 use nix::sys::epoll::{Epoll, EpollTimeout};
@@ -42,7 +42,8 @@ const LIMITS: &[Limit] = &[
     ("udp_gso_window_4156", "B/s", |c, d| udp::one_way(c, 4156, Flow::GsoWindow, d)),
     ("udp_gso_window_1060", "B/s", |c, d| udp::one_way(c, 1060, Flow::GsoWindow, d)),
     ("udp_plain_4156", "B/s", |c, d| udp::one_way(c, 4156, Flow::Plain, d)),
-    ("lean_roce", "B/s", lean::stream),
+    ("lean_roce", "B/s", |c, d| lean::stream(LeanPath::LOOPBACK, c, 4096, d)),
+    ("lean_roce_1024", "B/s", |c, d| lean::stream(LeanPath::LOOPBACK, c, 1024, d)),
     ("lean_stream", "B/s", stream::stream),
     ("stream_spin_8", "s", stream::ping_pong),
 ];
@@ -87,7 +88,7 @@ fn child(args: &[String]) -> Result<()> {
         ["eventfd"] => eventfd_echo(false),
         ["eventfd_epoll"] => eventfd_echo(true),
         ["echo", _, how] => udp::echo(number(&args[1])?, how),
-        ["lean", _] => lean::receiver(number(&args[1])?),
+        [lean::RECEIVER, ..] => lean::receiver(&args[1..]),
         ["stream"] => stream::receiver(),
         ["stream_echo"] => stream::echo(),
         ["sink", _, how] => udp::sink(number(&args[1])?, how == "credit"),

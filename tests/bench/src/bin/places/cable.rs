@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use adverb_bench::Result;
 use adverb_bench::ends::{Ends, PairEnd};
+use adverb_bench::lean::LeanPath;
 use adverb_bench::places::CABLES;
 use adverb_foreign::device::{Loopback, parse_devinfo};
 use adverb_foreign::hosts::cabled;
@@ -28,7 +29,7 @@ const LOOKS: usize = 100;
 
 /// Runs this program again in new namespaces with this cable.
 pub fn outside(cable: &str, check: bool, time: Duration) -> Result<()> {
-    let mtu = CABLES.iter().find(|(name, _)| *name == cable).map(|(_, mtu)| *mtu);
+    let mtu = CABLES.iter().find(|(name, ..)| *name == cable).map(|(_, mtu, _)| *mtu);
     let mtu = mtu.ok_or_else(|| format!("no cable {cable:?}"))?;
     let me = std::env::current_exe().map_err(|e| format!("own path: {e}"))?;
     let mut command = cabled(mtu, GO_ON);
@@ -57,6 +58,11 @@ pub fn ends() -> Result<Ends> {
         client: end(ELSEWHERE, THERE, "there")?,
         host: HERE.to_string(),
     })
+}
+
+/// The way of the lean program: from this namespace to the client's.
+pub fn way(client: &PairEnd) -> LeanPath<'_> {
+    LeanPath { here: HERE, there: THERE, before: &client.before }
 }
 
 /// The device with this address.

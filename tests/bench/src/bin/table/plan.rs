@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use adverb_bench::places::{PLACES, SIDES, Side, TASKS};
+use adverb_bench::places::{PLACES, Side, TASKS, sides};
 
 /// Message sizes of the table, in bytes.
 pub const SIZES: [usize; 6] = [8, 64, 512, 4096, 65536, 1 << 20];
@@ -20,11 +20,12 @@ pub const UCX_BANDWIDTH: [(&str, &str); 3] =
     [("tag_bw", "ib_send_bw"), ("ucp_put_bw", "ib_write_bw"), ("ucp_get -O 32", "ib_read_bw")];
 /// The run to compare with raw segments of path MTU 1024.
 pub const SMALL_MTU: &str = "ib_write_bw -m 1024";
-/// The ping-pong of 8 bytes, and the lean RoCEv2 program.
+/// The ping-pong of 8 bytes.
 pub const UDP_8: &str = "udp_spin_8";
-pub const LEAN: &str = "lean_roce";
+/// The lean RoCEv2 program with packets of 4 KiB and of 1 KiB.
+pub const LEAN: [&str; 2] = ["lean_roce", "lean_roce_1024"];
 /// Raw limits, by their names in the program `limits`.
-pub const LIMITS: [&str; 16] = [
+pub const LIMITS: [&str; 17] = [
     "udp_spin",
     UDP_8,
     "stream_spin_8",
@@ -37,7 +38,8 @@ pub const LIMITS: [&str; 16] = [
     "udp_gso_1060",
     "udp_gso_window_1060",
     "udp_plain_4156",
-    LEAN,
+    LEAN[0],
+    LEAN[1],
     "lean_stream",
     "memcpy_65536",
     "memcpy_1048576",
@@ -56,8 +58,8 @@ pub const IPERF: [&str; 2] = ["iperf3_tcp", "iperf3_udp"];
 pub enum Item {
     /// A raw limit.
     Limit(&'static str),
-    /// The lean RoCEv2 program, before this program of perftest.
-    Lean(&'static str),
+    /// A lean RoCEv2 program, before this program of perftest.
+    Lean(&'static str, &'static str),
     /// Completion events.
     Wake(&'static str),
     /// Chains of all lengths, in both ways.
@@ -94,7 +96,7 @@ impl Plan {
         items.push(Item::Chains);
         let raw = LIMITS
             .iter()
-            .filter(|l| !sleeping(l) && ![UDP_8, LEAN].contains(l))
+            .filter(|l| !sleeping(l) && ![UDP_8, LEAN[0], LEAN[1]].contains(l))
             .map(|l| Item::Limit(l));
         let mut others = raw.chain(IPERF.iter().map(|i| Item::Iperf(i)));
         for size in SIZES {
@@ -122,7 +124,9 @@ fn beside(
 ) -> Vec<Item> {
     let mut items = Vec::new();
     for program in programs {
-        items.extend((size == BIG && !latency).then_some(Item::Lean(program)));
+        if size == BIG && !latency {
+            items.extend(LEAN.map(|lean| Item::Lean(lean, program)));
+        }
         items.push(Item::Perftest(program, size, latency));
         let tests = ucx.iter().filter(|(_, beside)| beside == program);
         items.extend(tests.map(|(test, _)| Item::Ucx(test, size, latency)));
@@ -135,8 +139,8 @@ fn beside(
 pub enum Key {
     /// Raw limit, iperf3 or completion events: seconds, or bytes per second.
     Raw(&'static str),
-    /// The lean RoCEv2 program before this program of perftest: bytes per second.
-    Lean(&'static str),
+    /// A lean RoCEv2 program before this program of perftest: bytes per second.
+    Lean(&'static str, &'static str),
     /// Chain of a length, posted in a way: a figure by its name in the program `chains`.
     Chain(u32, &'static str, &'static str),
     /// Seconds.
@@ -151,7 +155,9 @@ pub enum Key {
 
 /// The keys of all figures of a place.
 pub fn place_keys(place: &'static str) -> impl Iterator<Item = Key> {
-    TASKS.iter().flat_map(move |task| SIDES.map(|side| Key::Place(place, task.name, side)))
+    TASKS.iter().flat_map(move |task| {
+        sides(place, task).iter().map(move |side| Key::Place(place, task.name, *side))
+    })
 }
 
 /// The places of this run. A place that the machine does not allow has the reason instead.
@@ -201,9 +207,9 @@ mod tests {
         assert_eq!(perftest, SIZES.len() * (LATENCY.len() + BANDWIDTH.len()) + 1);
         let ucx = count(|i| matches!(i, Item::Ucx(..)));
         assert_eq!(ucx, SIZES.len() * (UCX_LATENCY.len() + UCX_BANDWIDTH.len()));
-        // The lean program runs once before each bandwidth program.
-        let others =
-            LIMITS.len() - 1 + BANDWIDTH.len() + WAKES.len() + 1 + IPERF.len() + PLACES.len();
+        // Each lean program runs once before each bandwidth program.
+        let lean = LEAN.len() * (BANDWIDTH.len() - 1);
+        let others = LIMITS.len() + lean + WAKES.len() + 1 + IPERF.len() + PLACES.len();
         assert_eq!(items.len() - perftest - ucx, others);
     }
 
@@ -213,6 +219,7 @@ mod tests {
             Places::checked(|place| if place == PLACES[0] { Ok(()) } else { Err("why".into()) });
         assert_eq!(places.there(), [PLACES[0]]);
         assert_eq!((places.missing(PLACES[0]), places.missing(PLACES[1])), (None, Some("why")));
-        assert_eq!(place_keys(PLACES[0]).count(), TASKS.len() * SIDES.len());
+        // The lean program is beside the two streams.
+        assert_eq!(place_keys(PLACES[0]).count(), TASKS.len() * 2 + 2);
     }
 }

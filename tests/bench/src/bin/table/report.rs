@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use adverb_bench::places::{CABLES, HALF, PLACES, Side, TASKS, Task};
+use adverb_bench::places::{CABLES, FOUR, HALF, ONE, PLACES, Side, TASKS, Task, sides};
 use adverb_bench::report::{Bar, cell, number, size_name, table};
 use adverb_bench::series::{Samples, Series};
 
@@ -27,7 +27,7 @@ impl Ratio {
         // The device is built on GSO, so raw GSO is a limit. The lean program does less for the
         // same packets.
         let raw = |k: &Key| matches!(k, Key::Raw(name) if name.starts_with("udp_gso"));
-        let limit = to.iter().any(|k| raw(k) || matches!(k, Key::Lean(_)));
+        let limit = to.iter().any(|k| raw(k) || is_lean(k));
         Self { name: name.into(), of, to, bar, limit }
     }
 
@@ -46,6 +46,10 @@ impl Ratio {
         let figure = missing.map_or_else(|| cell(found, samples.rounds), str::to_string);
         vec![self.name.clone(), figure, bar, met.to_string()]
     }
+}
+
+fn is_lean(key: &Key) -> bool {
+    matches!(key, Key::Lean(..) | Key::Place(.., Side::Lean))
 }
 
 /// Whether a value is a time, so that less is better.
@@ -111,8 +115,20 @@ fn ucx_ways(program: &str) -> Vec<&'static str> {
 
 /// The name of a place.
 fn place_name(place: &str) -> String {
-    let mtu = CABLES.iter().find(|(name, _)| *name == place).map(|(_, mtu)| mtu);
-    mtu.map_or_else(|| "half a processor".to_string(), |mtu| format!("veth, MTU {mtu}"))
+    match place {
+        HALF => "half a processor".to_string(),
+        ONE => "one processor".to_string(),
+        FOUR => "two pairs at once".to_string(),
+        cable => {
+            let mtu = CABLES.iter().find(|(name, ..)| *name == cable).map_or(0, |(_, mtu, _)| *mtu);
+            format!("veth, MTU {mtu}")
+        }
+    }
+}
+
+/// Whether the place has a cable.
+fn has_cable(place: &str) -> bool {
+    CABLES.iter().any(|(name, ..)| *name == place)
 }
 
 /// The ratio of a task at a place to the better way of UCX. Only bandwidth between the namespaces
@@ -121,11 +137,21 @@ fn task_ratio(place: &'static str, task: &Task) -> Ratio {
     let alike =
         TASKS.iter().filter(|other| (other.size, other.latency) == (task.size, task.latency));
     let ucx = alike.map(|other| Key::Place(place, other.name, Side::Ucx)).collect();
-    let mean = if place == HALF && task.latency { ", mean" } else { "" };
+    let mean = if task.latency && !has_cable(place) { ", mean" } else { "" };
     let Task { verbs, size, .. } = task;
     let name = format!("{verbs} -s {size}, {}{mean} / UCX over tcp", place_name(place));
-    let bar = (place != HALF && !task.latency).then_some(Bar::AtLeast(2.0));
+    let bar = (has_cable(place) && !task.latency).then_some(Bar::AtLeast(2.0));
     Ratio::new(name, Key::Place(place, task.name, Side::Adverb), ucx, bar)
+}
+
+/// The ratio of a task at a place to the lean program with the same payload.
+fn lean_ratio(place: &'static str, task: &Task) -> Option<Ratio> {
+    sides(place, task).contains(&Side::Lean).then(|| {
+        let Task { verbs, size, .. } = task;
+        let name = format!("{verbs} -s {size}, {} / the lean program", place_name(place));
+        let key = |side| Key::Place(place, task.name, side);
+        Ratio::new(name, key(Side::Adverb), vec![key(Side::Lean)], Some(Bar::AtLeast(0.85)))
+    })
 }
 
 /// The goals of the wire path.
@@ -138,8 +164,11 @@ fn wire_ratios() -> Vec<Ratio> {
     for program in BANDWIDTH {
         let of = || Key::Bandwidth(program, BIG);
         let name = |to: &str| format!("{program} -s {BIG} / {to}");
-        let lean = vec![Key::Lean(program)];
-        all.push(Ratio::new(name("the lean RoCEv2 program"), of(), lean, Some(Bar::AtLeast(0.85))));
+        for (lean, packets) in LEAN.iter().zip(["4", "1"]) {
+            let to = vec![Key::Lean(lean, program)];
+            let name = name(&format!("the lean RoCEv2 program, packets of {packets} KiB"));
+            all.push(Ratio::new(name, of(), to, Some(Bar::AtLeast(0.85))));
+        }
         let ucx = ucx_ways(program).into_iter().map(|test| Key::Bandwidth(test, BIG)).collect();
         all.push(Ratio::new(name("UCX over tcp"), of(), ucx, Some(Bar::AtLeast(1.0))));
     }
@@ -161,7 +190,10 @@ fn raw_name(name: &str) -> &str {
         "lean_stream" => {
             "lean stream: messages of 1 MiB over TCP, one copy a side by the kernel, 4 outstanding"
         }
-        LEAN => "lean RoCEv2: 4 KiB packets in GSO runs, ICRC, one copy a side, window of 1 MiB",
+        "lean_roce" => {
+            "lean RoCEv2: 4 KiB packets in GSO runs, ICRC, one copy a side, window of 1 MiB"
+        }
+        "lean_roce_1024" => "lean RoCEv2 with 1 KiB packets",
         "udp_block" => "UDP ping-pong, blocking, half a round trip",
         "udp_epoll" => "UDP ping-pong, in epoll, half a round trip",
         "eventfd_wake" => "eventfd wake, half a round trip",
@@ -211,7 +243,10 @@ fn wire(samples: &Samples<Key>, places: &Places) -> String {
     rows.extend(wire_ratios().iter().map(|r| r.row(samples, None)));
     for place in PLACES {
         let missing = places.missing(place).map(|_| "not possible here");
-        rows.extend(TASKS.iter().map(|task| task_ratio(place, task).row(samples, missing)));
+        for task in &TASKS {
+            rows.push(task_ratio(place, task).row(samples, missing));
+            rows.extend(lean_ratio(place, task).map(|ratio| ratio.row(samples, missing)));
+        }
     }
     format!("### The wire: bars\n\n{}\n", table(&rows))
 }
@@ -238,7 +273,7 @@ fn beside_ucx(samples: &Samples<Key>) -> String {
 
 /// The figures of the places.
 fn at_places(samples: &Samples<Key>, places: &Places) -> String {
-    let head = ["place", "task", "Adverb", "UCX over tcp", "unit", "ratio to the better way"];
+    let head = ["place", "task", "Adverb", "UCX over tcp", "lean RoCEv2", "unit"];
     let mut rows = vec![head.map(str::to_string).to_vec()];
     let mut notes = String::new();
     for place in PLACES {
@@ -255,24 +290,25 @@ fn at_places(samples: &Samples<Key>, places: &Places) -> String {
                     cell(found.map(|s| s.scaled(scale)), samples.rounds)
                 }
             };
-            let [_, ratio, ..] = &task_ratio(place, task).row(samples, missing.map(|_| ""))[..]
-            else {
-                continue;
-            };
             let name = format!("`{} -s {}`, `{}`", task.verbs, task.size, task.ucx);
+            let has_lean = sides(place, task).contains(&Side::Lean);
+            let lean = if has_lean { value(Side::Lean) } else { String::new() };
             let unit = unit.to_string();
             rows.push(vec![
                 place_name(place),
                 name,
                 value(Side::Adverb),
                 value(Side::Ucx),
+                lean,
                 unit,
-                ratio.clone(),
             ]);
         }
     }
     let notes = if notes.is_empty() { notes } else { notes + "\n" };
-    format!("### Between two namespaces, and on a slow machine\n\n{}\n{notes}", table(&rows))
+    format!(
+        "### Between two namespaces, and where processors are scarce\n\n{}\n{notes}",
+        table(&rows)
+    )
 }
 
 fn raw_table(title: &str, names: &[&'static str], samples: &Samples<Key>) -> String {
@@ -406,7 +442,7 @@ mod tests {
     fn a_place_that_is_not_possible_is_named_with_its_reason() {
         let places = Places::checked(|_| Err("no cgroups".to_string()));
         let bars = wire(&Samples::new(1), &places);
-        let veth = line(&bars, "ib_write_bw -s 1048576, veth, MTU 9000");
+        let veth = line(&bars, "ib_write_bw -s 1048576, veth, MTU 9000 / UCX");
         assert!(veth.contains("not possible here") && veth.contains("≥ 2"), "{veth}");
         let text = at_places(&Samples::new(1), &places);
         assert!(text.contains("- half a processor: not possible here: no cgroups"), "{text}");
@@ -420,7 +456,7 @@ mod tests {
         samples.add(big("ib_write_bw"), 0, 4.5e9);
         samples.add(big("ucp_put_bw"), 0, 1e9);
         samples.add(big("tag_bw"), 0, 4e9);
-        samples.add(Key::Lean("ib_write_bw"), 0, 6e9);
+        samples.add(Key::Lean(LEAN[0], "ib_write_bw"), 0, 6e9);
         for (size, write) in [(8, 4e-6), (65536, 50e-6)] {
             samples.add(Key::Latency("ib_send_lat", size), 0, if size == 8 { 4e-6 } else { 25e-6 });
             samples.add(Key::Latency("ib_write_lat", size), 0, write);
@@ -432,6 +468,7 @@ mod tests {
             samples.add(Key::Place(place, "write_bw", Side::Adverb), 0, value);
             samples.add(Key::Place(place, "write_bw", Side::Ucx), 0, 1e9);
             samples.add(Key::Place(place, "send_bw", Side::Ucx), 0, 2e9);
+            samples.add(Key::Place(place, "write_bw", Side::Lean), 0, 10e9);
         }
         let text = wire(&samples, &places);
         let is = |name: &str, ratio: &str, met: &str| {
@@ -443,7 +480,8 @@ mod tests {
         is("ib_send_lat -s 8 / UCX over tcp", "0.80", "yes");
         is("ib_write_lat -s 8 / ib_send_lat", "1.00", "yes");
         is("ib_write_lat -s 65536 / ib_send_lat", "2.00", "no");
-        is("ib_write_bw -s 1048576, veth, MTU 1500", "2.50", "yes");
+        is("ib_write_bw -s 1048576, veth, MTU 1500 / UCX", "2.50", "yes");
+        is("ib_write_bw -s 1048576, veth, MTU 1500 / the lean", "0.50", "no");
         let half = line(&text, "ib_write_bw -s 1048576, half a processor");
         assert!(half.contains("0.50") && !half.contains("no"), "{half}");
         // The table by size takes the better way, too.

@@ -11,7 +11,7 @@ use adverb_bench::series::Samples;
 use adverb_bench::ucx::{TCP, Ucx};
 use adverb_foreign::process::{Finished, Program, free_port, words};
 
-use super::plan::{Armed, CHAINS, Item, Key, LEAN, Plan, WAYS, place_keys};
+use super::plan::{Armed, CHAINS, Item, Key, Plan, WAYS, place_keys};
 
 /// The path of these tables.
 const WIRE: &str = "wire";
@@ -36,8 +36,8 @@ pub fn run(item: &Item, round: usize, plan: &Plan, at: &Loopbacks, samples: &mut
             figure("limits", name, plan.time, None).map(|v| vec![(Key::Raw(name), v)])
         }
         // The table of limits shows the last one of the round.
-        Item::Lean(program) => figure("limits", LEAN, plan.time, None)
-            .map(|v| vec![(Key::Lean(program), v), (Key::Raw(LEAN), v)]),
+        Item::Lean(lean, program) => figure("limits", lean, plan.time, None)
+            .map(|v| vec![(Key::Lean(lean, program), v), (Key::Raw(lean), v)]),
         Item::Wake(name) => {
             figure("wake", name, plan.time, Some(WIRE)).map(|v| vec![(Key::Raw(name), v)])
         }

@@ -263,9 +263,14 @@ impl Requester {
         }
         let operation = data_operation(&wqe.op, first, last);
         let opcode = Opcode::new(transport_of(ctx.config.qp_type), operation)?;
-        self.headers =
-            Headers::new(Bth::new(opcode, ctx.attr.dest_qpn, Psn::new(self.cur.psn as u32)));
+        let (to, psn) = (ctx.attr.dest_qpn, Psn::new(self.cur.psn as u32));
         let headers = &mut self.headers;
+        if !first && !last && (headers.bth.opcode, headers.bth.dest_qpn) == (opcode, to) {
+            // The packets in the middle of a message differ in nothing else.
+            headers.bth.psn = psn;
+        } else {
+            *headers = Headers::new(Bth::new(opcode, to, psn));
+        }
         headers.bth.ack_req = ack_req;
         headers.bth.pad = pad_for(n as usize);
         if first && let SendOp::Write(remote) | SendOp::WriteImm(remote, _) = &wqe.op {
