@@ -10,7 +10,6 @@
 #![cfg(not(target_feature = "crt-static"))]
 
 use adverb_preload::waits;
-use adverb_waits::Register;
 use core::ffi::c_int;
 use core::hint::black_box;
 use libc::{epoll_event, nfds_t, pollfd, sigset_t, timespec};
@@ -53,8 +52,5 @@ in_front! {
 pub fn register() {
     // The linker takes an object of an archive only if something in it is called.
     functions().for_each(|function| _ = black_box(function));
-    let own = waits::adverb_preload_adverb_wait_hooks as *const ();
-    // SAFETY: both crates define the same structure of hooks (a test of `adverb-waits`).
-    let own = unsafe { core::mem::transmute::<*const (), Register>(own) };
-    adverb_waits::register_or(Some(own));
+    adverb_waits::register_or(Some(waits::adverb_preload_adverb_wait_hooks));
 }

@@ -15,7 +15,6 @@ mod remap;
 mod stack;
 mod syscall;
 
-pub use hooks::{Hooks, VERSION};
 pub use syscall::look_up;
 
 /// The names that this module defines.

@@ -25,8 +25,9 @@ mod select;
 use core::ffi::{c_int, c_long, c_void};
 use core::mem::MaybeUninit;
 
+use adverb_hooks::waits::{Called, Driver, FOREVER, Hooks, OVER};
 pub use epoll::{adverb_preload_epoll_ctl, adverb_preload_epoll_pwait, adverb_preload_epoll_wait};
-pub use hooks::{Called, Driver, Hooks, VERSION, closed, copied};
+pub use hooks::{closed, copied};
 use libc::{pollfd, sigset_t, timespec};
 pub use poll::{adverb_preload_poll, adverb_preload_ppoll};
 
@@ -140,7 +141,7 @@ fn block(how: c_int, set: u64) -> u64 {
 
 /// A system call of the program.
 fn called(number: c_long, set: c_int, limit: Limit) -> Called {
-    Called { number, set, limit: limit.unwrap_or(hooks::FOREVER) }
+    Called { number, set, limit: limit.unwrap_or(FOREVER) }
 }
 
 /// A call that waits for an event of the device.
@@ -167,7 +168,7 @@ impl<A: FnMut() -> c_int, B: Fn(Limit) -> c_int> Waiting<A, B> {
         }
         // No handler runs before the sleep. It could leave by `longjmp`, with a lock held.
         let outside = block(libc::SIG_BLOCK, BLOCKED);
-        let limit = Some(self.call.limit).filter(|limit| *limit != hooks::FOREVER);
+        let limit = Some(self.call.limit).filter(|limit| *limit != FOREVER);
         if limit == Some(0) {
             let worth = (self.hooks.look)(self.kinds) != 0;
             block(libc::SIG_SETMASK, outside);
@@ -188,7 +189,7 @@ impl<A: FnMut() -> c_int, B: Fn(Limit) -> c_int> Waiting<A, B> {
             }
             return found;
         }
-        let until = limit.map_or(hooks::FOREVER, |limit| now().saturating_add(limit));
+        let until = limit.map_or(FOREVER, |limit| now().saturating_add(limit));
         let result = self.sleep(polls, n, driver, until, outside);
         let error = errno();
         (self.hooks.end)(driver);
@@ -196,7 +197,7 @@ impl<A: FnMut() -> c_int, B: Fn(Limit) -> c_int> Waiting<A, B> {
         set_errno(if matches!(result, Some(-1)) { error } else { before });
         match result {
             Some(result) => result,
-            None if until == hooks::FOREVER => (self.alone)(None),
+            None if until == FOREVER => (self.alone)(None),
             None => (self.alone)(Some(until.saturating_sub(now()))),
         }
     }
@@ -224,7 +225,7 @@ impl<A: FnMut() -> c_int, B: Fn(Limit) -> c_int> Waiting<A, B> {
                 return Some(-1);
             }
             let found = (self.ask)();
-            if found != 0 || woken == hooks::OVER {
+            if found != 0 || woken == OVER {
                 return Some(found);
             }
         }

@@ -3,68 +3,31 @@
 #![allow(unsafe_code, reason = "memory of programs in C")]
 
 use adverb_device::waits::{self, Driver, Kind, ReplacedCall, Wait, Woken};
+use adverb_hooks::waits::{Called, Driver as Given, FOREVER, Hooks, Sleep, VERSION};
 use adverb_os::{Mask, Uncancellable, Uncancelled};
-use core::ffi::{c_int, c_long, c_void};
+use core::ffi::{c_int, c_void};
 use libc::{pollfd, sigset_t};
 use std::sync::{Once, OnceLock};
 use std::time::Duration;
 
-#[cfg(test)]
-mod tests;
-
-/// A thread that drives, kept by the preload.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Given {
-    place: c_int,
-    state: c_int,
-}
-
-/// The system call of the program.
-#[repr(C)]
-pub struct Called {
-    number: c_long,
-    set: c_int,
-    limit: u64,
-}
-
-/// The functions that the preload calls. The preload defines the same structure; a test compares
-/// the two.
-#[repr(C)]
-pub struct Hooks {
-    version: u32,
-    kinds: unsafe extern "C" fn(*const pollfd, u64) -> c_int,
-    look: extern "C" fn(c_int) -> c_int,
-    begin: extern "C" fn(c_int, &mut Given) -> c_int,
-    sleep: unsafe extern "C-unwind" fn(
-        Given,
-        c_int,
-        *mut pollfd,
-        u64,
-        u64,
-        *const sigset_t,
-        &Called,
-    ) -> c_int,
-    end: extern "C" fn(Given),
-    end_alone: extern "C" fn(),
-    does_not_drive: extern "C" fn(),
-    closed: extern "C" fn(c_int),
-    copied: extern "C" fn(c_int, c_int),
-    controlled: extern "C" fn(c_int, c_int, c_int),
-}
-
-/// The version of [`Hooks`].
-pub const VERSION: u32 = 3;
-
-/// The time and the limit of a [`sleep`] without a limit.
-const FOREVER: u64 = u64::MAX;
+/// [`sleep`], which a cancellation may unwind.
+type Unwinding = unsafe extern "C-unwind" fn(
+    Given,
+    c_int,
+    *mut pollfd,
+    u64,
+    u64,
+    *const sigset_t,
+    &Called,
+) -> c_int;
 
 static HOOKS: Hooks = Hooks {
     version: VERSION,
     kinds,
     look,
     begin,
-    sleep,
+    // SAFETY: the caller in C has no frames of Rust that a cancellation would have to clean up.
+    sleep: unsafe { core::mem::transmute::<Unwinding, Sleep>(sleep) },
     end,
     end_alone,
     does_not_drive,

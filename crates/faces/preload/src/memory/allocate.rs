@@ -6,8 +6,9 @@ use core::ffi::{c_int, c_void};
 use super::functions::{
     ALIGNED_ALLOC, FREE, MALLOC_USABLE_SIZE, MEMALIGN, POSIX_MEMALIGN, PVALLOC, REALLOC, VALLOC,
 };
-use super::hooks::{Hooks, hooks, page};
+use super::hooks::{hooks, page};
 use crate::real::{errno, real, set_errno};
+use adverb_hooks::memory::Hooks;
 
 /// How to make an allocation.
 enum Plan {

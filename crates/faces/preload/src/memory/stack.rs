@@ -8,8 +8,8 @@ use core::ffi::c_void;
 use core::ptr::null_mut;
 
 use super::functions::C_SYSCALL;
-use super::hooks::Hooks;
 use crate::real::{errno, real, set_errno};
+use adverb_hooks::memory::Hooks;
 
 /// The program's fork handlers run on this stack too. Untouched pages cost nothing.
 const LEN: usize = 1 << 20;

@@ -4,10 +4,11 @@ use core::ffi::{c_int, c_long};
 
 use libc::{epoll_event, pollfd, sigset_t, timespec};
 
-use super::hooks::{Hooks, driving, hooks};
+use super::hooks::{driving, hooks};
 use super::program::is_readable;
 use super::{Limit, NO_POLLS, Waiting, absent, called, of_millis, of_time, to_millis, to_time};
 use crate::real::{real, reals};
+use adverb_hooks::waits::Hooks;
 
 reals! {
     EPOLL_WAIT = c"epoll_wait";

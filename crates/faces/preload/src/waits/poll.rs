@@ -4,12 +4,13 @@ use core::ffi::{c_int, c_long};
 
 use libc::{nfds_t, pollfd, sigset_t, timespec};
 
-use super::hooks::{Hooks, driving};
+use super::hooks::driving;
 use super::program::is_readable;
 use super::{
     Limit, MOST, NO_POLLS, Waiting, absent, called, of_millis, of_time, to_millis, to_time,
 };
 use crate::real::{real, reals};
+use adverb_hooks::waits::Hooks;
 
 reals! {
     POLL = c"poll";

@@ -4,10 +4,11 @@ use core::ffi::c_int;
 
 use libc::{fd_set, pollfd, sigset_t, timespec, timeval};
 
-use super::hooks::{Hooks, driving};
+use super::hooks::driving;
 use super::program::is_readable;
 use super::{Limit, MOST, NO_POLLS, Polls, SECOND, Waiting, absent, called, now, of_time, to_time};
 use crate::real::{errno, real, reals};
+use adverb_hooks::waits::Hooks;
 
 reals! {
     SELECT = c"select";

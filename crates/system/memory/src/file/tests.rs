@@ -521,35 +521,3 @@ fn mem_4_vanished_memory_is_an_error() {
     crate::kernel::forbid(false);
     unmap(start, 2 * PAGE);
 }
-
-/// The preload's own definition of the hooks has the same layout.
-#[test]
-fn both_sides_of_the_hooks_agree() {
-    use std::mem::offset_of;
-    macro_rules! same {
-        ($($field:ident),*) => {
-            $(assert_eq!(
-                offset_of!(hooks::Hooks, $field),
-                offset_of!(adverb_preload::memory::Hooks, $field),
-                stringify!($field)
-            );)*
-        };
-    }
-    same!(
-        version,
-        plan,
-        share,
-        block,
-        release,
-        advise,
-        advise_many,
-        remap,
-        run_on,
-        copy,
-        is_held,
-        may_fork
-    );
-    same!(before_fork, after_fork_parent, after_fork_child);
-    assert_eq!(size_of::<hooks::Hooks>(), size_of::<adverb_preload::memory::Hooks>());
-    assert_eq!(hooks::VERSION, adverb_preload::memory::VERSION);
-}
