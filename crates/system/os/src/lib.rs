@@ -22,7 +22,9 @@ pub use error::OsError;
 pub use failures::SocketErrors;
 pub use interfaces::{InterfaceNews, LinkInfo, links, outward_addresses};
 pub use loopback::open_loopback;
-pub use neighbour::{NoWay, ask_neighbour, find_neighbour, neighbour_is_known, no_way_now};
+pub use neighbour::{
+    NoWay, ask_neighbour, ethernet_address, find_neighbour, neighbour_is_known, no_way_now,
+};
 pub use own_addresses::OwnAddresses;
 pub use owner::users_can_be_told_apart;
 pub use refused::{refused_connection, refused_memory};

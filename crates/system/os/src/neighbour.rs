@@ -16,8 +16,9 @@ use crate::sys::netlink;
 const RTMSG: usize = 12;
 const NDMSG: usize = 12;
 const IFINFOMSG: usize = 16;
-/// The attribute with the address of a neighbour.
+/// The attributes with the address of a neighbour, and with its hardware address.
 const NDA_DST: u16 = 1;
+const NDA_LLADDR: u16 = 2;
 /// States with a usable hardware address of the neighbour: reachable, stale, delay, probe, no ARP,
 /// permanent.
 const VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
@@ -172,18 +173,32 @@ fn next_hop(destination: SocketAddr) -> io::Result<Option<(IpAddr, u32)>> {
 
 /// The state of a neighbour; 0 if no table contains it.
 fn state(ip: IpAddr, interface: u32) -> io::Result<u16> {
+    let entry = entry(ip, interface)?;
+    let state = entry.get(8..10).and_then(|state| state.first_chunk::<2>());
+    Ok(state.map_or(0, |state| u16::from_ne_bytes(*state)))
+}
+
+/// The kernel's entry for a neighbour. Empty if no table contains it.
+fn entry(ip: IpAddr, interface: u32) -> io::Result<Vec<u8>> {
     let mut request = [0; NDMSG].to_vec();
     request[0] = if ip.is_ipv4() { libc::AF_INET as u8 } else { libc::AF_INET6 as u8 };
     request[4..8].copy_from_slice(&interface.to_ne_bytes());
     attribute(&mut request, NDA_DST, ip);
     match netlink::get(libc::NETLINK_ROUTE, libc::RTM_GETNEIGH, &request) {
-        Ok(item) => {
-            let state = item.get(8..10).and_then(|state| state.first_chunk::<2>());
-            Ok(state.map_or(0, |state| u16::from_ne_bytes(*state)))
-        }
-        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(0),
-        Err(error) => Err(error),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(Vec::new()),
+        answer => answer,
     }
+}
+
+/// The Ethernet address of a neighbour on an interface, as the kernel knows it. `None`: the kernel
+/// does not know the address, or the address is not one of Ethernet.
+#[must_use]
+pub fn ethernet_address(ip: IpAddr, interface: u32) -> Option<[u8; 6]> {
+    let entry = entry(ip, interface).ok()?;
+    let state = u16::from_ne_bytes(*entry.get(8..10)?.first_chunk::<2>()?);
+    let mut attributes = netlink::attributes(entry.get(NDMSG..)?);
+    let (_, address) = attributes.find(|(kind, _)| *kind == NDA_LLADDR)?;
+    (state & VALID != 0).then_some(address.try_into().ok()?)
 }
 
 /// Whether the kernel asks for hardware addresses of neighbours on an interface.
@@ -225,6 +240,20 @@ mod tests {
             let address = address.parse().unwrap();
             assert_eq!(next_hop(address).unwrap_or(None), None, "{address} leaves by no link");
             assert!(neighbour_is_known(address), "{address}");
+        }
+    }
+
+    #[test]
+    fn ethernet_addresses_are_those_of_the_kernels_arp_table() {
+        assert_eq!(ethernet_address("127.0.0.1".parse().unwrap(), 1), None);
+        let table = std::fs::read_to_string("/proc/net/arp").unwrap_or_default();
+        for line in table.lines().skip(1) {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let [ip, _, "0x2", mac, _, interface] = fields[..] else { continue };
+            let index = std::fs::read_to_string(format!("/sys/class/net/{interface}/ifindex"));
+            let index = index.unwrap().trim().parse().unwrap();
+            let found = ethernet_address(ip.parse().unwrap(), index).expect("an entry");
+            assert_eq!(found.map(|byte| format!("{byte:02x}")).join(":"), mac);
         }
     }
 }

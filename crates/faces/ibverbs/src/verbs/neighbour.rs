@@ -2,47 +2,24 @@
 use adverb_device::Error;
 use adverb_device::engine::Gid;
 use adverb_device::interfaces::{self, ip_of, is_link_local};
+use adverb_os::ethernet_address;
 use nix::errno::Errno;
 use std::net::IpAddr;
 
-/// The Ethernet address behind a GID: from an interface of this host, from the kernel's ARP table,
-/// or from the link-local address itself. `via` is the index of the interface of the local GID.
+/// The Ethernet address behind a GID: from an interface of this host, from the kernel's table of
+/// neighbours, or from the link-local address itself. `via` is the index of the interface of the
+/// local GID.
 pub(super) fn mac_of(via: u32, gid: &Gid) -> Result<[u8; 6], Error> {
     let ip = ip_of(gid);
-    let here = interfaces::usable()?;
-    if let Some(own) = here.iter().find(|i| i.has(&ip)) {
+    if let Some(own) = interfaces::usable()?.iter().find(|i| i.has(&ip)) {
         return Ok(own.mac);
     }
-    let name = here.iter().find(|i| i.index == via).map_or("", |i| &i.name);
-    let found = match ip {
-        IpAddr::V4(_) => std::fs::read_to_string("/proc/net/arp")
-            .ok()
-            .and_then(|table| from_arp(&table, ip, name)),
+    let contained = match ip {
         IpAddr::V6(a) if is_link_local(&a) => from_eui64(&a.octets()),
-        IpAddr::V6(_) => None,
+        _ => None,
     };
-    found.ok_or_else(|| {
+    contained.or_else(|| ethernet_address(ip, via)).ok_or_else(|| {
         Error::new(Errno::EHOSTUNREACH, format!("no Ethernet address of {ip} is known"))
-    })
-}
-
-/// Looks up an address in the text of `/proc/net/arp`. Its columns are IP, type, flags, hardware
-/// address, mask and interface.
-fn from_arp(table: &str, ip: IpAddr, interface: &str) -> Option<[u8; 6]> {
-    const COMPLETE: u32 = 2;
-    table.lines().skip(1).find_map(|line| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let [address, _, flags, mac, _, name] = fields[..] else { return None };
-        let flags = u32::from_str_radix(flags.trim_start_matches("0x"), 16).ok()?;
-        if address.parse::<IpAddr>().ok()? != ip || name != interface || flags & COMPLETE == 0 {
-            return None;
-        }
-        let mut bytes = mac.split(':').map(|b| u8::from_str_radix(b, 16));
-        let mut out = [0; 6];
-        for byte in &mut out {
-            *byte = bytes.next()?.ok()?;
-        }
-        Some(out)
     })
 }
 
@@ -54,18 +31,6 @@ fn from_eui64(a: &[u8; 16]) -> Option<[u8; 6]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const ARP: &str = "IP address       HW type     Flags       HW address            Mask     Device\n\
-                       10.0.0.2         0x1         0x2         02:42:0a:00:00:02     *        eth0\n\
-                       10.0.0.3         0x1         0x0         00:00:00:00:00:00     *        eth0\n";
-
-    #[test]
-    fn arp_entries_are_found_by_address_and_interface() {
-        let ip = |s: &str| s.parse::<IpAddr>().unwrap();
-        assert_eq!(from_arp(ARP, ip("10.0.0.2"), "eth0"), Some([2, 0x42, 10, 0, 0, 2]));
-        assert_eq!(from_arp(ARP, ip("10.0.0.2"), "eth1"), None);
-        assert_eq!(from_arp(ARP, ip("10.0.0.3"), "eth0"), None, "an incomplete entry");
-    }
 
     #[test]
     fn link_local_addresses_give_their_mac() {
