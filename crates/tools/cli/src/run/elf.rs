@@ -1,40 +1,22 @@
-//! Reads 64-bit ELF files of this machine's byte order.
+//! What an ELF file of 64 bits tells about its libraries.
+use object::elf::{self, FileHeader64, PT_LOAD, ProgramHeader64};
+use object::read::ReadCache;
+use object::read::elf::{Dyn, FileHeader, ProgramHeader};
+use object::{Endianness, ReadRef};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-pub const PT_LOAD: u32 = 1;
-const PT_DYNAMIC: u32 = 2;
-const PT_INTERP: u32 = 3;
-
-const DT_NEEDED: u64 = 1;
-const DT_STRTAB: u64 = 5;
-const DT_RPATH: u64 = 15;
-const DT_RUNPATH: u64 = 29;
-
-/// Maximum number of program headers, and of entries of the dynamic section, to read.
-const HEADERS: u16 = 512;
-const ENTRIES: u64 = 4096;
-/// Maximum length of a string.
-const STRING: usize = 4096;
-
-/// A program header.
-#[derive(Clone, Copy, Debug)]
-pub struct Segment {
-    pub kind: u32,
-    pub flags: u32,
-    pub offset: u64,
-    address: u64,
-    pub len: u64,
-}
+/// Most bytes of a dynamic section, and of a string, to read.
+const DYNAMIC: u64 = 1 << 16;
+const STRING: u64 = 4096;
 
 /// The file of a program or a library.
-#[derive(Debug)]
 pub struct Elf {
-    pub file: File,
-    pub segments: Vec<Segment>,
+    file: ReadCache<File>,
+    endian: Endianness,
+    headers: Vec<ProgramHeader64<Endianness>>,
 }
 
 /// What an ELF file tells the loader about libraries.
@@ -48,71 +30,46 @@ pub struct Dynamic {
     pub runpath: Option<OsString>,
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
-}
-
-fn long(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
-}
-
 impl Elf {
     /// `None` if the file is no such ELF file.
     pub fn open(path: &Path) -> Option<Elf> {
-        let file = File::open(path).ok()?;
-        let mut head = [0; 64];
-        file.read_exact_at(&mut head, 0).ok()?;
-        let order = if cfg!(target_endian = "little") { 1 } else { 2 };
-        if head[..4] != *b"\x7fELF" || head[4] != 2 || head[5] != order {
-            return None;
-        }
-        let half = |at: usize| Some(u16::from_ne_bytes(*head.get(at..)?.first_chunk()?));
-        let (at, size, count) = (long(&head, 32)?, half(54)?, half(56)?);
-        let mut segments = Vec::new();
-        for n in 0..u64::from(count.min(HEADERS)) {
-            let mut header = [0; 56];
-            file.read_exact_at(&mut header, at.checked_add(n * u64::from(size))?).ok()?;
-            segments.push(Segment {
-                kind: word(&header, 0)?,
-                flags: word(&header, 4)?,
-                offset: long(&header, 8)?,
-                address: long(&header, 16)?,
-                len: long(&header, 32)?,
-            });
-        }
-        Some(Elf { file, segments })
+        let file = ReadCache::new(File::open(path).ok()?);
+        let header = FileHeader64::<Endianness>::parse(&file).ok()?;
+        let endian = header.endian().ok()?;
+        let headers = header.program_headers(endian, &file).ok()?.to_vec();
+        Some(Elf { file, endian, headers })
     }
 
     /// The loader that the file names.
     pub fn loader(&self) -> Option<PathBuf> {
-        let segment = self.segments.iter().find(|s| s.kind == PT_INTERP)?;
-        self.string(segment.offset).map(PathBuf::from)
+        let header = self.headers.iter().find(|h| h.p_type(self.endian) == elf::PT_INTERP)?;
+        self.string(header.p_offset(self.endian)).map(PathBuf::from)
+    }
+
+    /// Offset and length in the file of each segment that is loaded and not executable.
+    pub fn data(&self) -> impl Iterator<Item = (u64, u64)> {
+        let endian = self.endian;
+        self.headers
+            .iter()
+            .filter(move |h| h.p_type(endian) == PT_LOAD && !h.p_flags(endian).contains(elf::PF_X))
+            .map(move |h| h.file_range(endian))
     }
 
     /// The file's dynamic section.
     pub fn dynamic(&self) -> Dynamic {
-        let mut entries = Vec::new();
-        if let Some(segment) = self.segments.iter().find(|s| s.kind == PT_DYNAMIC) {
-            for n in 0..(segment.len / 16).min(ENTRIES) {
-                let mut entry = [0; 16];
-                let at = segment.offset.checked_add(n * 16);
-                if at.is_none_or(|at| self.file.read_exact_at(&mut entry, at).is_err()) {
-                    break;
-                }
-                entries.extend(long(&entry, 0).zip(long(&entry, 8)));
-            }
-        }
-        let strings = entries
-            .iter()
-            .find(|(tag, _)| *tag == DT_STRTAB)
-            .and_then(|(_, at)| self.offset_of(*at));
+        let endian = self.endian;
+        let small = self.headers.iter().filter(|h| h.p_filesz(endian) <= DYNAMIC);
+        let entries = small.filter_map(|h| h.dynamic(endian, &self.file).ok().flatten()).flatten();
+        let entries: Vec<_> = entries.map(|d| (d.d_tag(endian), d.d_val(endian))).collect();
+        let strings = entries.iter().find(|(tag, _)| *tag == elf::DT_STRTAB);
+        let strings = strings.and_then(|(_, address)| self.offset_of(*address));
         let text = |at: u64| self.string(strings?.checked_add(at)?);
         let mut found = Dynamic::default();
         for (tag, value) in entries {
             match tag {
-                DT_NEEDED => found.needed.extend(text(value)),
-                DT_RPATH => found.rpath = text(value),
-                DT_RUNPATH => found.runpath = text(value),
+                elf::DT_NEEDED => found.needed.extend(text(value)),
+                elf::DT_RPATH => found.rpath = text(value),
+                elf::DT_RUNPATH => found.runpath = text(value),
                 _ => {}
             }
         }
@@ -121,17 +78,18 @@ impl Elf {
 
     /// The offset in the file of the byte that is loaded at this address.
     fn offset_of(&self, address: u64) -> Option<u64> {
-        let within = |s: &&Segment| s.kind == PT_LOAD && address.wrapping_sub(s.address) < s.len;
-        let segment = self.segments.iter().find(within)?;
-        segment.offset.checked_add(address - segment.address)
+        self.headers.iter().filter(|h| h.p_type(self.endian) == PT_LOAD).find_map(|h| {
+            let (offset, len) = h.file_range(self.endian);
+            let within = address.checked_sub(h.p_vaddr(self.endian))?;
+            if within < len { offset.checked_add(within) } else { None }
+        })
     }
 
     /// The string at this offset.
     fn string(&self, offset: u64) -> Option<OsString> {
-        let mut bytes = [0; STRING];
-        let got = self.file.read_at(&mut bytes, offset).ok()?;
-        let len = bytes[..got].iter().position(|b| *b == 0)?;
-        Some(OsStr::from_bytes(&bytes[..len]).to_owned())
+        let end = offset.checked_add(STRING)?.min((&self.file).len().ok()?);
+        let bytes = (&self.file).read_bytes_at_until(offset..end, 0).ok()?;
+        Some(OsStr::from_bytes(bytes).to_owned())
     }
 }
 

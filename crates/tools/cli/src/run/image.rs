@@ -2,7 +2,7 @@
 //!
 //! The auditor replaces copies that are shared libraries. It cannot replace a copy that is linked
 //! into the program itself.
-use super::elf::{Elf, PT_LOAD};
+use super::elf::Elf;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
@@ -13,8 +13,6 @@ use std::path::{Path, PathBuf};
 const LOOK: u64 = 256 << 20;
 /// A text of a warning that every release of libibverbs contains.
 const MARK: &[u8] = b"libibverbs: Warning: ";
-
-const PF_X: u32 = 1;
 
 /// Warnings for the user of the program at `path`. Empty if nothing is in the way, or if
 /// the file is no program of this machine.
@@ -81,12 +79,12 @@ fn look(path: &Path) -> Option<Image> {
     let elf = Elf::open(path)?;
     let mut left = LOOK;
     // Strings lie in segments that are loaded and not executable.
-    let own_copy =
-        elf.segments.iter().filter(|s| s.kind == PT_LOAD && s.flags & PF_X == 0).any(|segment| {
-            let len = segment.len.min(left);
-            left -= len;
-            contains(&elf.file, segment.offset, len, MARK)
-        });
+    let file = File::open(path).ok()?;
+    let own_copy = elf.data().any(|(offset, len)| {
+        let len = len.min(left);
+        left -= len;
+        contains(&file, offset, len, MARK)
+    });
     Some(Image { loader: elf.loader(), own_copy })
 }
 
