@@ -1,5 +1,6 @@
-/* The start file of a new glibc gives no list of constructors to the C library, as this finds the list itself. An old glibc does
-   not, so the list is given. The linker's option `--wrap` puts this function between the two. */
+/* The start file of a new glibc passes no list of constructors to the C library, because a new C
+ * library finds the list itself. An old glibc needs the list. The linker option `--wrap` makes the
+ * start file call this function, which passes the list. */
 typedef int start(int, char **, char **);
 typedef void constructor(int, char **, char **);
 

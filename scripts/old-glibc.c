@@ -1,10 +1,12 @@
-/* For programs of scripts/old-glibc: what they call and glibc 2.17 does not have, made of what it has. */
+/* Functions that glibc 2.17 lacks, for programs of scripts/old-glibc. They use functions that glibc
+ * 2.17 has. */
 #include <stddef.h>
 #include <sys/syscall.h>
 
 #pragma GCC visibility push(hidden)
 
-/* The layout of `struct stat` is the kernel's, which these functions want to be told. `struct stat64` is the same. */
+/* These functions take a number for the layout of `struct stat`: that of the kernel. `struct
+ * stat64` has the same layout. */
 #ifdef __x86_64__
 #define LAYOUT 1
 #else
@@ -26,7 +28,7 @@ int fstat64(int fd, void *to) { return fstat(fd, to); }
 int fstatat64(int fd, const char *path, void *to, int flags) { return fstatat(fd, path, to, flags); }
 
 int memfd_create(const char *name, unsigned flags) { return (int)syscall(SYS_memfd_create, name, flags); }
-/* The verbs library has a function of its own in this place. */
+/* Weak, because the verbs library also defines getrandom. */
 #pragma weak getrandom
 long getrandom(void *to, size_t size, unsigned flags) { return syscall(SYS_getrandom, to, size, flags); }
 

@@ -1,4 +1,5 @@
-// Connects two queue pairs, with one attribute wrong: what ibv_create_qp and ibv_modify_qp say.
+// Moves a queue pair to RTR. With an argument, an attribute is wrong. The program prints the result
+// of ibv_create_qp or ibv_modify_qp.
 #include "pair.h"
 
 static void say(const char *call, int error)

@@ -1,4 +1,4 @@
-// A datagram from one queue pair to another. With an argument one thing is wrong.
+// Sends a datagram from a queue pair to another. With an argument, one thing is wrong.
 #include "pair.h"
 #include <time.h>
 
@@ -6,7 +6,7 @@ enum { KEY = 0x11, GRH = 40 };
 
 static struct end a, b;
 
-// A queue pair for datagrams, ready to send.
+// Makes a queue pair for datagrams, ready to send.
 static void open_datagrams(struct end *end)
 {
 	MUST(end->cq = ibv_create_cq(context, 4, NULL, NULL, 0));
@@ -38,7 +38,7 @@ int main(int argc, char **argv)
 	to.grh.dgid = gid;
 	struct ibv_ah *ah = ibv_create_ah(pd, &to);
 	MUST(ah);
-	// 40 bytes before the message are for its route.
+	// The 40 bytes before the message are for the GRH.
 	MUST(!receive(&b, IS("no-room") ? 6 : GRH + 6));
 
 	struct ibv_sge sge = {(uintptr_t)a.memory, 6, a.mr->lkey};
@@ -50,7 +50,7 @@ int main(int argc, char **argv)
 	strcpy(a.memory, "hello");
 	MUST(!ibv_post_send(a.qp, &wr, &bad));
 	printf("sent: %s\n", ibv_wc_status_str(completion(&a).status));
-	// A datagram is not answered: give it half a second.
+	// A datagram has no acknowledgement, so the program waits up to half a second.
 	struct ibv_wc wc;
 	int n = 0;
 	for (int i = 0; i < 500 && n == 0; i++) {

@@ -11,7 +11,7 @@ int main(int argc, char **argv)
 		.qp_type = IBV_QPT_RC, .cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}};
 	struct rdma_cm_id *id;
 
-	// An address of this machine, or one that no program uses.
+	// An address of this machine, or an address that no program uses.
 	if (rdma_getaddrinfo(!strcmp(wrong, "no-host") ? "127.0.0.9" : "127.0.0.1", "7471", &hints, &to) ||
 	    rdma_create_ep(&id, to, NULL, &init)) {
 		perror("rdma_create_ep");

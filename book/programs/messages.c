@@ -1,4 +1,4 @@
-// A message from one queue pair to another. With an argument one thing is wrong.
+// Sends a message from a queue pair to another. With an argument, one thing is wrong.
 #include "pair.h"
 
 int main(int argc, char **argv)
@@ -11,7 +11,7 @@ int main(int argc, char **argv)
 
 	open_device("adverb0");
 	open_end(&a, depth, access);
-	// A region that peers may not write.
+	// With no-right, peers may not write to the region.
 	open_end(&b, depth, IS("no-right") ? IBV_ACCESS_LOCAL_WRITE : access);
 	if (!IS("not-connected")) {
 		connect_to(&a, &b);
@@ -21,7 +21,7 @@ int main(int argc, char **argv)
 		MUST(!ibv_destroy_qp(b.qp));
 	if (IS("gone"))
 		MUST(!ibv_dereg_mr(a.mr));
-	// The receive comes before the message, and is long enough for it.
+	// The receive is posted before the message and is long enough.
 	if (!IS("no-receive") && !IS("nobody") && !IS("too-many"))
 		MUST(!receive(&b, IS("short-receive") ? 3 : sizeof b.memory));
 

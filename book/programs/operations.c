@@ -1,9 +1,9 @@
-// A read, an atomic addition, or a message that lies in its request. With a second argument one thing is wrong.
+// A READ, an atomic addition, or an inline message. With a second argument, one thing is wrong.
 #include "pair.h"
 
 static struct end a, b;
 
-// Posts the request and gives the status of its completion, or ends the program with what the call said.
+// Posts the request and prints the status of its completion. A failure ends the program.
 static void post(struct ibv_send_wr *wr)
 {
 	struct ibv_send_wr *bad;
@@ -28,7 +28,7 @@ int main(int argc, char **argv)
 	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
 	open_device("adverb0");
-	// What a read or an atomic brings is written into local memory.
+	// A READ or an atomic writes its result into local memory, so the region needs LOCAL_WRITE.
 	open_end(&a, 2, IS("read-only") ? 0 : access);
 	open_end(&b, 2, access);
 	connect_to(&a, &b);

@@ -1,4 +1,5 @@
-// Two connected queue pairs of one process, for the programs of this book. Everything that can go wrong ends the program.
+// Two connected queue pairs of a process, for the programs of this book. Any failure ends the
+// program.
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
 #include <stdio.h>
@@ -40,7 +41,7 @@ static inline void open_device(const char *name)
 	MUST(!ibv_query_gid(context, 1, 0, &gid));
 }
 
-// A queue pair that can take receives (INIT), with room for `depth` requests.
+// Makes a queue pair in INIT, which can take receives, with room for `depth` requests.
 static inline void open_end(struct end *end, int depth, int access)
 {
 	MUST(end->channel = ibv_create_comp_channel(context));
@@ -75,14 +76,14 @@ static inline void connect_to(struct end *end, struct end *peer)
 			    IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 				    IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
 	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .max_rd_atomic = 1};
-	// A message that meets no receive is sent again twice.
+	// If the peer has no receive for a message, the message is sent again twice.
 	attr.rnr_retry = 2;
 	MUST(!ibv_modify_qp(end->qp, &attr,
 			    IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
 				    IBV_QP_MAX_QP_RD_ATOMIC));
 }
 
-// Posts a receive for `length` bytes. 0, or an error number.
+// Posts a receive for `length` bytes. Returns 0 or an error number.
 static inline int receive(struct end *end, uint32_t length)
 {
 	struct ibv_sge sge = {(uintptr_t)end->memory, length, end->mr->lkey};
@@ -91,7 +92,7 @@ static inline int receive(struct end *end, uint32_t length)
 	return ibv_post_recv(end->qp, &wr, &bad);
 }
 
-// Posts a send, or with a key of the peer's a write, of `text`. 0, or an error number.
+// Posts `text` as a send, or as a write if `rkey` is not 0. Returns 0 or an error number.
 static inline int transmit(struct end *end, const char *text, const struct end *peer, uint32_t rkey)
 {
 	struct ibv_sge sge = {(uintptr_t)end->memory, strlen(text) + 1, end->mr->lkey};
@@ -104,7 +105,7 @@ static inline int transmit(struct end *end, const char *text, const struct end *
 	return ibv_post_send(end->qp, &wr, &bad);
 }
 
-// The next completion, polled.
+// Polls for the next completion.
 static inline struct ibv_wc completion(struct end *end)
 {
 	struct ibv_wc wc;

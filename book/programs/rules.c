@@ -1,7 +1,7 @@
-// The rules of arming, one an argument: how many events come, and how many completions lie there.
+// The rules of arming, selected by the argument. Prints the numbers of events and completions.
 #include "sleep.h"
 
-// Events that wait now: those that the device has made.
+// Takes all waiting events and returns their number.
 static int events(void)
 {
 	struct pollfd fd = {.fd = b.channel->fd, .events = POLLIN};

@@ -1,10 +1,10 @@
-// Messages from `a` to `b`, and the sleep of a program that waits for them.
+// Sends messages from `a` to `b`, and sleeps until an event comes.
 #include "pair.h"
 #include <poll.h>
 
 static struct end a, b;
 
-// Sends messages and returns when they have arrived: their sends have completed.
+// Sends messages. Returns when the sends have completed, so that the messages have arrived.
 static inline void send_messages(int count)
 {
 	for (int i = 0; i < count; i++)
@@ -13,7 +13,7 @@ static inline void send_messages(int count)
 		MUST(completion(&a).status == IBV_WC_SUCCESS);
 }
 
-// Two connected ends, the second with receives for all messages.
+// Connects two ends. The second end has receives for all messages.
 static inline void prepare(int messages)
 {
 	open_device("adverb0");
@@ -25,7 +25,7 @@ static inline void prepare(int messages)
 		MUST(!receive(&b, sizeof b.memory));
 }
 
-// Sleeps until an event comes, and takes it; gives up after a second.
+// Sleeps until an event comes, and takes the event. Gives up after a second.
 static inline struct ibv_cq *next_event(void)
 {
 	struct pollfd fd = {.fd = b.channel->fd, .events = POLLIN};

@@ -1,4 +1,4 @@
-// Three messages to a program that sleeps until they come. With an argument one thing is wrong.
+// A program sleeps until three messages come. With an argument, one thing is wrong.
 #include "sleep.h"
 #include <unistd.h>
 
@@ -32,7 +32,7 @@ int main(int argc, char **argv)
 	}
 	printf("%d messages\n", got);
 	fflush(stdout);
-	// A destroy that waits does so for ever; this program does not.
+	// A destroy that waits would never return. The alarm ends this program.
 	alarm(3);
 	MUST(!ibv_destroy_qp(b.qp));
 	MUST(!ibv_destroy_cq(b.cq));

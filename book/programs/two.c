@@ -1,6 +1,6 @@
-// A server and a client in two processes: they meet by an address, and sleep until completions come.
-//   two server ADDRESS [crash]     answers each message; with `crash`, ends by a signal after the first one
-//   two client ADDRESS             sends three messages and prints the answers
+// A server and a client in two processes meet at an address, and sleep until completions come.
+//     two server ADDRESS [crash]     answers each message; with `crash`, a signal ends it
+//     two client ADDRESS             sends three messages and prints the answers
 #include <ctype.h>
 #include <poll.h>
 #include <rdma/rdma_cma.h>
@@ -18,18 +18,18 @@
 
 enum { PORT = 7471, MESSAGES = 3, ROOM = 64, TRIES = 100, RECV = 1, SEND = 2 };
 
-// What belongs to one connection.
+// The objects of a connection.
 struct end {
 	struct rdma_cm_id *id;
 	struct ibv_pd *pd;
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;
 	struct ibv_mr *mr;
-	int done[SEND + 1]; // completions that came and were not waited for yet, by wr_id
+	int done[SEND + 1]; // completions not yet returned by wait_for, by wr_id
 	char in[ROOM], out[ROOM];
 };
 
-// The next event of a connection. Its type, and for a new connection the id that it brings.
+// Takes the next event of a connection. Returns its type, and gives the id of a new connection.
 static enum rdma_cm_event_type next_event(struct rdma_event_channel *events, struct rdma_cm_id **id)
 {
 	struct rdma_cm_event *event;
@@ -69,7 +69,8 @@ static void transmit(struct end *end)
 	MUST(!ibv_post_send(end->id->qp, &wr, &bad));
 }
 
-// A queue pair whose completions wake a sleeping process, with one receive: posted before the peer can send.
+// Makes a queue pair with a receive. Its completions wake a sleeping process. The receive is posted
+// before the peer can send.
 static void prepare(struct end *end, struct rdma_cm_id *id)
 {
 	end->id = id;
@@ -94,8 +95,9 @@ static void release(struct end *end)
 	MUST(!ibv_dealloc_pd(end->pd) && !rdma_destroy_id(end->id));
 }
 
-// Waits for a completion of this kind; of a send and a receive, either may complete first. Sleeps only if the queue was
-// armed and then found empty, and watches the connection too: no completion need come from a peer that has ended.
+// Waits for a completion of this kind. A send and a receive may complete in any order. The process
+// sleeps only if the queue was armed and then found empty. The process also watches the connection,
+// because a peer that has ended may cause no completion.
 static void wait_for(struct end *end, uint64_t kind)
 {
 	struct ibv_wc wc;
@@ -123,7 +125,7 @@ static void wait_for(struct end *end, uint64_t kind)
 				ibv_ack_cq_events(cq, 1);
 				armed = 0;
 			} else {
-				// Ends the queue pair, so that requests under way complete.
+				// Ends the queue pair, so that pending requests complete.
 				expect(end->id->channel, RDMA_CM_EVENT_DISCONNECTED);
 				rdma_disconnect(end->id);
 			}
@@ -154,7 +156,7 @@ static void serve(struct rdma_event_channel *events, struct rdma_addrinfo *at, i
 			wait_for(&end, SEND);
 		for (int c = 0; c < ROOM; c++)
 			end.out[c] = toupper(end.in[c]);
-		// The next message may come as soon as the answer is there.
+		// The next message may come as soon as the client has the answer.
 		receive(&end);
 		transmit(&end);
 	}
@@ -164,7 +166,7 @@ static void serve(struct rdma_event_channel *events, struct rdma_addrinfo *at, i
 	rdma_destroy_id(listener);
 }
 
-// A connection to the server, or 0 if no server listens yet.
+// Connects to the server. Returns 0 if no server listens yet.
 static int reach(struct rdma_event_channel *events, struct rdma_addrinfo *at, struct end *end)
 {
 	struct rdma_conn_param param = {.retry_count = 7, .rnr_retry_count = 7};

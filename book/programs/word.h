@@ -1,9 +1,10 @@
-// The words that choose what a program of this book does wrong.
+// The words that choose the mistake of a program of this book.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-// Argument number `i`, one of the words of `known`, or "" if there is none. An unknown word ends the program.
+// Returns argument number `i`, which must be a word of `known`, or "" if there is no argument. An
+// unknown word ends the program.
 static inline const char *word(int argc, char **argv, int i, const char *known)
 {
 	const char *given = argc > i ? argv[i] : "", *at = known;

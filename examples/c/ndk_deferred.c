@@ -1,9 +1,10 @@
 /*
- * NDKPI's deferred processing scheme, played on loopback: a chain of requests that is handed over as one, and a chain that
- * breaks because a request fails in line.
+ * NDKPI's deferred processing scheme on loopback. The provider takes a first chain of requests at
+ * once. A second chain breaks because a request fails in line.
  *
  *     make
- *     cc -o ndk_deferred examples/c/ndk_deferred.c -I crates/ndkpi/ndkpi/include -L target/release -lndkpi
+ *     cc -o ndk_deferred examples/c/ndk_deferred.c -I crates/ndkpi/ndkpi/include \
+ *         -L target/release -lndkpi
  *     LD_LIBRARY_PATH=target/release ./ndk_deferred
  */
 #include <adverb_ndk.h>
@@ -17,7 +18,7 @@
 
 #define PAGES 4
 
-/* One call of a completion function, waited for. */
+/* The call of a completion function, with its results. */
 struct call {
     sem_t done;
     NTSTATUS status;
@@ -53,7 +54,7 @@ static void begin(struct call *call)
     call->object = NULL;
 }
 
-/* A call gave STATUS_PENDING, and its completion comes; or it is done. Either way it must have gone well. */
+/* Waits for the completion if the status is STATUS_PENDING. A failure ends the program. */
 static void *finish(struct call *call, NTSTATUS status, void *object, const char *what)
 {
     if (status == STATUS_PENDING) {
@@ -68,7 +69,7 @@ static void *finish(struct call *call, NTSTATUS status, void *object, const char
     return object;
 }
 
-/* `expression` uses `call` and, if it creates something, `made`. */
+/* `expression` uses `call`. If `expression` creates an object, it also uses `made`. */
 #define WAIT(type, expression)                                                                                 \
     ({                                                                                                         \
         struct call call;                                                                                      \
@@ -88,7 +89,7 @@ struct end {
     NDK_CONNECTOR *connector;
 };
 
-/* This program polls. */
+/* This program polls, so the callback is unused. */
 static void unused_notification(PVOID context, NTSTATUS status)
 {
     (void)context;
@@ -159,7 +160,7 @@ static NDK_LOGICAL_ADDRESS_MAPPING *map_pages(NDK_ADAPTER *adapter, void *buffer
     return mapping;
 }
 
-/* Polls for results until `count` have come, and for a moment more; says what they are. */
+/* Polls and prints results, until `count` results have come and no more come for a moment. */
 static void show_results(NDK_CQ *cq, ULONG count)
 {
     NDK_RESULT_EX result;
@@ -209,7 +210,7 @@ int main(void)
     printf("    hand-overs to the device: %u\n", (unsigned)(after.HandOvers - before.HandOvers));
     show_results(a.cq, 3);
 
-    /* Registered regions are invalidated before they are registered anew. */
+    /* A registered region must be invalidated before the next registration. */
     qp->NdkInvalidate(a.qp, NULL, &first->Header, NDK_OP_FLAG_SILENT_SUCCESS | NDK_OP_FLAG_DEFER);
     qp->NdkInvalidate(a.qp, NULL, &second->Header, NDK_OP_FLAG_SILENT_SUCCESS);
 

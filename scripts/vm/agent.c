@@ -1,8 +1,10 @@
-// Runs shell commands in the virtual machine for `scripts/vm/vm exec`: one command a TCP connection.
+// Runs shell commands in the virtual machine for `scripts/vm/vm exec`. Each TCP connection carries
+// a command.
 //
-// Both directions carry frames: a length (32 bits, big-endian) and as many bytes. To the agent: the command, then its standard
-// input, then a frame of length 0 for its end. From the agent: the output, both streams as one, then a frame of length 0 and
-// one byte, the exit status. A connection that closes early ends the command and all it started.
+// Both directions carry frames: a length (32 bits, big-endian) and as many bytes. The agent
+// receives the command, then the standard input of the command, then a frame of length 0. The agent
+// sends the output of both streams together, then a frame of length 0 and a byte with the exit
+// status. If a connection closes early, the agent kills the command and all processes in its group.
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -20,7 +22,7 @@ enum { MAX_COMMAND = 1 << 16, CHUNK = 1 << 16 };
 
 struct job {
 	pid_t pid;
-	int in, out; // our ends of the command's pipes; -1 once closed
+	int in, out; // the agent's ends of the command's pipes; -1 once closed
 };
 
 static int read_all(int fd, void *to, size_t n)
@@ -89,7 +91,8 @@ static int start(struct job *job, char *command)
 	return 0;
 }
 
-// One frame of standard input goes to the command; a command that reads no more loses it.
+// Passes a frame of standard input to the command. If the command reads no more, the input is
+// dropped.
 static int pass_input(int sock, struct job *job)
 {
 	static char chunk[CHUNK];
@@ -125,7 +128,7 @@ static int pass_output(int sock, struct job *job)
 	return 0;
 }
 
-// Until the command has closed its output, or the other side is gone.
+// Relays until the command has closed its output. Returns -1 if the connection ends before.
 static int relay(int sock, struct job *job)
 {
 	while (job->out >= 0) {

@@ -1,6 +1,10 @@
-// Connections one after the other, each carrying a byte there and one back: `first_byte rdma|tcp server ADDRESS PORT` and
-// `first_byte rdma|tcp client ADDRESS PORT COUNT`. The client prints how many it made a second, from the first call for one to
-// the last one destroyed, and the median time from the first call until the byte of the other end is there. All waits sleep.
+// Makes connections, one after the other. Each connection carries a byte to the server and a byte
+// back.
+//     first_byte rdma|tcp server ADDRESS PORT
+//     first_byte rdma|tcp client ADDRESS PORT COUNT
+// The client prints the number of connections per second, from the first call for the first
+// connection to the end of the last connection. The client also prints the median time from the
+// first call of a connection until the byte of the server has arrived. All waits sleep.
 #define _GNU_SOURCE
 #include <netdb.h>
 #include <netinet/in.h>
@@ -23,7 +27,7 @@
 		}                                                                              \
 	} while (0)
 
-// Connections that are made before any is counted.
+// Connections before the measurement starts.
 enum { WARM = 20 };
 
 static double now(void)
@@ -102,7 +106,8 @@ static struct ibv_qp_init_attr attributes(void)
 	};
 }
 
-// What all connections use: bytes, registered once at the protection domain that ids of a device share.
+// All connections use these bytes, which are registered once. All ids of a device share the
+// protection domain.
 static struct {
 	char in, out;
 	struct ibv_mr *mr;
@@ -144,7 +149,8 @@ static void rdma_serve(const char *address, const char *port)
 		completion(id, rdma_get_recv_comp);
 		CHECK(!rdma_post_send(id, NULL, &bytes.out, 1, bytes.mr, 0), "rdma_post_send");
 		completion(id, rdma_get_send_comp);
-		// The client disconnects first: two at once may leave a kernel's waiting for the time of its retries.
+		// The client disconnects first. If both ends disconnect at once, a kernel's end may
+		// wait for the time of its retries.
 		CHECK(!rdma_get_cm_event(id->channel, &event), "rdma_get_cm_event");
 		CHECK(event->event == RDMA_CM_EVENT_DISCONNECTED, rdma_event_str(event->event));
 		CHECK(!rdma_ack_cm_event(event), "rdma_ack_cm_event");
@@ -152,7 +158,8 @@ static void rdma_serve(const char *address, const char *port)
 	}
 }
 
-// The address, and an id that is never destroyed: the protection domain goes with the last id of its device.
+// Returns the address, and makes an id that is never destroyed. Without this id the protection
+// domain would end with the last id of its device.
 static struct rdma_addrinfo *hold_device(const char *address, const char *port)
 {
 	struct rdma_addrinfo *at = rdma_address(address, port, 0);

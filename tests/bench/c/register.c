@@ -1,9 +1,13 @@
-// What it costs to register memory that the program has made and written to, and to give it back: any device, plain verbs.
+// Measures the time to register memory that the program has written, and to deregister the memory.
+// Uses plain verbs on any device.
 //
-// register DEVICE: prints `reg_BYTES seconds s` and `dereg_BYTES seconds s`, medians, for a page, for 64 KiB, and for 256 MiB; and
-// `reg_again_4096`, a page beside one that is registered already. The bytes are the same before, meanwhile and after.
-// `alloc_WHEN_BYTES seconds s` is what a page-aligned allocation, a store to it and its `free` take: `plain` before a device is
-// open, `open` with one, `registered` where some of these blocks are registered.
+// `register DEVICE` prints medians in seconds:
+// - `reg_BYTES` and `dereg_BYTES`: a page, 64 KiB, and 256 MiB.
+// - `reg_again_4096` and `dereg_again_4096`: a page next to a registered page.
+// - `alloc_WHEN_BYTES`: a page-aligned allocation, a store to the memory, and its `free`. WHEN is
+//   `plain` before a device is open, `open` with an open device, and `registered` if some of these
+//   blocks are registered.
+// The program checks that registrations do not change the bytes.
 #include <infiniband/verbs.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,7 +55,8 @@ static void verify(const unsigned char *memory, size_t len, const char *when)
 		}
 }
 
-// COUNT registrations of LEN bytes each, GAP bytes apart, all at the same time; the medians of one call.
+// Registers `count` ranges of `len` bytes, `gap` bytes apart, all at the same time. Prints the
+// median times of a registration and a deregistration.
 static void measure(struct ibv_pd *pd, size_t len, size_t gap, int count, const char *name)
 {
 	size_t all = (len + gap) * count;
@@ -86,7 +91,8 @@ static void measure(struct ibv_pd *pd, size_t len, size_t gap, int count, const 
 	free(out);
 }
 
-// A page-aligned allocation, a store and its end, one after the other; the median of some runs.
+// Makes a page-aligned allocation, stores to it and frees it, EACH times. Prints the median of RUNS
+// runs, without the time of the registrations.
 static void allocations(const char *when, size_t len, struct ibv_pd *pd)
 {
 	enum { RUNS = 21, EACH = 500, ONE_OF = 16 };

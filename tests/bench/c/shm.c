@@ -1,11 +1,11 @@
-// What the memory of this machine allows two processes that share it, without any RDMA: the limits that the same-host path is
-// set beside. usage:
-//   shm spin BYTES MS CPU CPU   half a round trip of a message of so many bytes, between two processes on two processors
-//   shm put BYTES MS CPU        one copy from private to shared memory, by one process
-//   shm get BYTES MS CPU        the same the other way
-//   shm fadd MS CPU             one atomic fetch-and-add on shared memory that nobody else touches
-// Prints seconds: the median of batches that are long enough for the clock. Every byte is verified: by its receiver, or in
-// another process; a wrong one ends the program with status 1.
+// Measures the memory of this machine for two processes that share memory, without RDMA. The
+// results are limits for the same-host path. Usage:
+//     shm spin BYTES MS CPU CPU   half a round trip of a message, between two processors
+//     shm put BYTES MS CPU        a copy from private to shared memory, by one process
+//     shm get BYTES MS CPU        a copy from shared to private memory, by one process
+//     shm fadd MS CPU             an atomic fetch-and-add on shared memory without contention
+// The program prints seconds: the median of batches that are long enough for the clock. The
+// receiver or another process verifies every byte. A wrong byte ends the program with status 1.
 #define _GNU_SOURCE
 #include <sched.h>
 #include <signal.h>
@@ -22,9 +22,9 @@
 
 #define WORD sizeof(uint64_t)
 #define STOP UINT64_MAX
-// Most batches whose times are kept.
+// The largest number of batches with stored times.
 #define BATCHES (1 << 20)
-// A batch copies so many bytes or makes so many round trips.
+// The bytes of a batch of copies, and the round trips of a batch of messages.
 #define BATCH_BYTES (256u << 10)
 #define BATCH_TRIPS 64
 
@@ -55,7 +55,7 @@ static unsigned char *map(size_t n, int shared) {
     return p;
 }
 
-// The byte at a place of a message: no two neighbouring words are alike.
+// The byte at an offset of a message. Neighbouring words differ.
 static unsigned char byte_at(size_t i, unsigned seed) { return (unsigned char)(i * 31 + (i >> 8) * 7 + seed); }
 
 static void fill(unsigned char *p, size_t n, unsigned seed) {
@@ -99,14 +99,15 @@ static pid_t second(void) {
     return child;
 }
 
-// A message as `ib_write_lat` knows it: the last bytes that arrive say that all have. Here these are a word with its number.
+// A message as in `ib_write_lat`: the last bytes show that the whole message has arrived. Here the
+// last word holds the number of the message.
 static void send_message(unsigned char *to, const unsigned char *from, size_t n, uint64_t number) {
     if (n > WORD)
         memcpy(to, from, n - WORD);
     atomic_store_explicit((_Atomic uint64_t *)(to + n - WORD), number, memory_order_release);
 }
 
-// Spins until the message of this number is there; 0 when there is to be none.
+// Spins until message `number` has arrived. Returns 0 if the sender has stopped.
 static int await_message(unsigned char *at, size_t n, uint64_t number) {
     _Atomic uint64_t *word = (_Atomic uint64_t *)(at + n - WORD);
     uint64_t seen;
@@ -121,7 +122,8 @@ static void echo(unsigned char *ping, unsigned char *pong, size_t n, int cpu) {
     pin(cpu);
     fill(own, n, 2);
     for (uint64_t number = 1; await_message(ping, n, number); number++) {
-        // One byte of each message here, all of them at the end: a look at every byte would be more than the limit.
+        // Checks a byte of each message here, and all bytes at the end. A check of every byte would
+        // take longer than the measured limit.
         if (n > WORD)
             check(ping, (number * WORD) % (n - WORD), (number * WORD) % (n - WORD) + 1, 1);
         send_message(pong, own, n, number);
@@ -158,7 +160,7 @@ static double spin(size_t n, double time, int here, int there) {
     return median(count);
 }
 
-// The child that looks at shared memory when the copying is over.
+// A child process checks the shared memory after the copies.
 static void seen_elsewhere(const unsigned char *shared, size_t n, unsigned seed) {
     pid_t child = second();
     if (!child) {
@@ -178,7 +180,7 @@ static double copy(size_t n, double time, int cpu, int put) {
     while (start < end && count < BATCHES) {
         for (size_t i = 0; i < batch; i++) {
             memcpy(to, from, n);
-            // Each copy must happen: the compiler is told that somebody looks at both.
+            // Each copy must happen, so this tells the compiler that both buffers are read.
             __asm__ volatile("" : : "r"(to), "r"(from) : "memory");
         }
         double stop = now();
@@ -222,7 +224,7 @@ int main(int argc, char **argv) {
     for (int i = 2; i < argc && i < 6; i++)
         n[i - 2] = number(argv[i]);
     const char *what = argc > 1 ? argv[1] : "";
-    // A message that never comes must not be waited for for ever.
+    // Limits the wait for a message that never comes.
     alarm(60);
     double found;
     if (!strcmp(what, "spin") && argc == 6)

@@ -1,5 +1,6 @@
-// A server over librdmacm that gets the name of its client as private data of the connection request. rdma_ack_cm_event frees the
-// event with these data. The wrong program reads the name after that; the right one has copied it.
+// A server over librdmacm reads the name of its client from the private data of the connection
+// request. rdma_ack_cm_event frees the event together with this data. The wrong program reads the
+// name after the acknowledgement. The right program copies the name first.
 #include "corpus.h"
 #include <arpa/inet.h>
 #include <rdma/rdma_cma.h>

@@ -1,5 +1,6 @@
-// A shared receive queue that is refilled message by message, with a limit that warns when it runs low. That is seldom. The
-// wrong program takes the warning and does not acknowledge it, so destroying the queue waits for ever.
+// A shared receive queue is refilled after each message. A limit event warns when the queue runs
+// low, which is rare. The wrong program takes the event and does not acknowledge the event.
+// Destroying the queue then waits for ever.
 // From the manual page of ibv_ack_async_event, and rpma #905.
 #include "corpus.h"
 #define TOTAL 40

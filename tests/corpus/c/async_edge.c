@@ -1,6 +1,7 @@
-// The asynchronous events of a context under an edge-triggered epoll. Two shared receive queues fall below their limits; the
-// wrong program reads one event a wake-up and waits for the other for ever when both were queued.
-// From Mooncake #3236, where a burst of harmless events hid the one that mattered.
+// The program watches the asynchronous events of a context with an edge-triggered epoll. Two shared
+// receive queues fall below their limits. The wrong program reads a single event per wake-up. If
+// two events were queued, the program waits for the second event for ever.
+// From Mooncake #3236, where a burst of harmless events hid the important event.
 #include "corpus.h"
 #include <sys/epoll.h>
 #define RECEIVES 8

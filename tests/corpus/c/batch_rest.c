@@ -1,5 +1,6 @@
-// A client with two requests out waits for the first answer, then for the second. It polls up to eight completions. The wrong
-// program returns as soon as it has found the one it waited for; if both came in one poll, the other is gone.
+// A client sends two requests. The client waits for the first answer, then for the second. Each
+// poll takes up to eight completions. The wrong program returns as soon as the awaited answer is
+// found. If both answers came in the same poll, the program drops the other completion.
 // From rust-rdma-io and perftest #137.
 #include "corpus.h"
 #define ROUNDS 3
@@ -8,7 +9,8 @@
 static struct duo d;
 static bool arrived[2];
 
-// Waits for the answer number `which`: it lies in the slot INBOX + which, since receives are used in order.
+// Waits for answer number `which`. The answer lies in slot INBOX + which, because receives are used
+// in order.
 static void wait_for(int which)
 {
 	struct ibv_wc wc[BATCH];
@@ -21,7 +23,7 @@ static void wait_for(int which)
 			arrived[wc[i].wr_id - INBOX] = true;
 #if WRONG
 			if (arrived[which])
-				return; // and the rest of the batch?
+				return; // drops the rest of the batch
 #endif
 		}
 	}

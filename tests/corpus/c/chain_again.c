@@ -1,5 +1,6 @@
-// Four requests in one chain. When the queue is full the call takes some of them and `bad_wr` says which was the first it did
-// not take. The wrong program posts the whole chain again, so the peer gets those twice.
+// The program posts four requests in a chain. If the queue is full, ibv_post_send takes some of the
+// requests, and `bad_wr` points at the first refused request. The wrong program posts the whole
+// chain again. The peer then receives the accepted requests twice.
 // From FastDeploy #8091.
 #include "corpus.h"
 #define TOTAL 2000
@@ -22,7 +23,7 @@ static void *receive(void *arg)
 	return NULL;
 }
 
-// Polls what is there, and says how much that was.
+// Polls up to CHAIN completions and returns their number.
 static int reap(void)
 {
 	struct ibv_wc wc[CHAIN];

@@ -1,7 +1,8 @@
-// Requests are built by ibv_wr_start, ibv_wr_send and ibv_wr_complete, from a pool of eight, for a send queue of six. When the
-// chain is refused nothing of it was posted. The wrong program forgets to put the request back; after eight of these the pool
-// is empty and nothing is ever sent again.
-// From nbs #2690 and #4533, by the other interface.
+// The program builds requests with ibv_wr_start, ibv_wr_send and ibv_wr_complete. The requests come
+// from a pool of eight, for a send queue of six. If ibv_wr_complete refuses the chain, nothing was
+// posted. The wrong program does not put the refused request back into the pool. After eight
+// refusals the pool is empty, and the program sends nothing more.
+// From nbs #2690 and #4533, through the other interface.
 #include "corpus.h"
 #define TOTAL 60
 #define POOL 8

@@ -1,8 +1,10 @@
-// What the corpus's programs share: two joined ends in one process, one block of registered memory cut into slots, a bound on
-// the run. Built with WRONG=1 a program has its mistake, with WRONG=0 it is the right twin: the same text but for that.
+// Shared code of the corpus: two connected ends in a process, a block of registered memory cut into
+// slots, and a time limit for the run. Built with WRONG=1, a program has its mistake. Built with
+// WRONG=0, the program is the right twin, with the same text otherwise.
 #ifndef CORPUS_H
 #define CORPUS_H
-// Less than the run's own bound, so that a program that waits for what does not come says so.
+// Shorter than the limit of the run, so that a program without an expected completion reports this
+// failure.
 #define POLL_SECONDS 10
 #include "rig.h"
 #include <sched.h>
@@ -12,16 +14,16 @@
 #endif
 #define SLOT 256
 #define SLOTS 256
-// Slots from here on are received into; those before are sent from.
+// Receives use the slots from this number on. Sends use the slots before.
 #define INBOX 128
 
 struct end {
-	// Of the receive CQ; the send CQ has none.
+	// The channel of the receive CQ. The send CQ has no channel.
 	struct ibv_comp_channel *ch;
 	struct ibv_cq *scq, *rcq;
 	struct ibv_qp *qp;
 };
-// a sends, b receives, where a program does not say otherwise.
+// End a sends and end b receives, unless a program says otherwise.
 struct duo {
 	struct end a, b;
 };
@@ -29,7 +31,8 @@ static UNUSED struct port port;
 static UNUSED uint8_t *mem;
 static UNUSED struct ibv_mr *mr;
 
-// Device and memory. The run ends with SIGALRM after CORPUS_SECONDS, or 20.
+// Opens the device and registers the memory. SIGALRM ends the run after CORPUS_SECONDS seconds, by
+// default 20.
 static UNUSED void start(void)
 {
 	const char *seconds = getenv("CORPUS_SECONDS");
@@ -93,7 +96,7 @@ static UNUSED struct ibv_sge piece(int n, uint32_t len)
 	return (struct ibv_sge){(uintptr_t)slot(n), len, mr->lkey};
 }
 
-// Posts a receive into a slot, whose number is the wr_id.
+// Posts a receive into slot `n`. wr_id is the number of the slot.
 static UNUSED void give(struct ibv_qp *qp, int n)
 {
 	struct ibv_sge s = piece(n, SLOT);
@@ -102,7 +105,7 @@ static UNUSED void give(struct ibv_qp *qp, int n)
 	CHECK(!ibv_post_recv(qp, &wr, &bad), "post recv");
 }
 
-// Posts a send from a slot, whose number is the wr_id; returns what the call did.
+// Posts a send from slot `n`. wr_id is the number of the slot. Returns the result of ibv_post_send.
 static UNUSED int put(struct ibv_qp *qp, int n, uint32_t len, int flags)
 {
 	struct ibv_sge s = piece(n, len);
@@ -121,7 +124,7 @@ static UNUSED void add(int *p, int n)
 	__atomic_add_fetch(p, n, __ATOMIC_ACQ_REL);
 }
 
-// Work of up to so many microseconds.
+// Works for a random time of up to `us` microseconds.
 static UNUSED void work(int us)
 {
 	double end = now() + us * 1e-6 * rand() / RAND_MAX;
@@ -130,7 +133,7 @@ static UNUSED void work(int us)
 		;
 }
 
-// Waits until the counter has the value.
+// Waits until the counter reaches the value.
 static UNUSED void until(int *p, int value)
 {
 	while (get(p) < value)
@@ -142,8 +145,11 @@ static UNUSED void thread(pthread_t *t, void *(*f)(void *), void *arg)
 	CHECK(!pthread_create(t, NULL, f, arg), "thread");
 }
 
-// What `sender` does: `total` messages from a, numbered from 0 in their first four bytes, in bursts of up to `burst`, whose
-// last message has a 1 in the fifth byte. Between bursts it works for a while; never more than `window` are ahead of `handled`, which the receiver counts.
+// The parameters of `sender`. The thread sends `total` messages from end a. The first four bytes of
+// a message hold its number, from 0. The messages come in bursts of up to `burst`. The fifth byte
+// of a message is 1 in the last message of a burst. Between bursts the thread works for up to
+// `pause_us` microseconds. At most `window` messages are ahead of `handled`, the counter of the
+// receiver.
 struct bursts {
 	struct duo *d;
 	int total, burst, window, pause_us;
@@ -152,7 +158,7 @@ struct bursts {
 static UNUSED void *sender(void *arg)
 {
 	struct bursts *s = arg;
-	// Two senders have slots of their own.
+	// Two senders use different slots.
 	static int senders;
 	int base = 64 * (__atomic_fetch_add(&senders, 1, __ATOMIC_RELAXED) % 2);
 	int i, n = 0, left = 0;
@@ -172,7 +178,7 @@ static UNUSED void *sender(void *arg)
 	return NULL;
 }
 
-// b answers each of `total` requests with 64 bytes of what it got.
+// End b answers each of `total` requests with the first 64 bytes of the request.
 struct echoes {
 	struct duo *d;
 	int total, receives;

@@ -1,5 +1,6 @@
-// A registers a buffer for a message, posts it, and deregisters it. The wrong program does the last before the completion, so
-// the device may find the key gone: local protection error.
+// End a registers a buffer for a message, posts the message, and deregisters the buffer. The wrong
+// program deregisters before the completion. The device may then find the key invalid, and the send
+// fails with a local protection error.
 // From spdk #961 and ucx #857.
 #include "corpus.h"
 #define MESSAGES 30
@@ -30,7 +31,7 @@ static void send_one(uint8_t *buffer)
 	s.lkey = own->lkey;
 	CHECK(!ibv_post_send(d.a.qp, &wr, &bad), "post send");
 #if WRONG
-	usleep(5000); // "long enough"
+	usleep(5000); // seems long enough
 	CHECK(!ibv_dereg_mr(own), "dereg at once");
 #endif
 	wc = poll_one(d.a.scq);

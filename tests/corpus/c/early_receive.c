@@ -1,6 +1,7 @@
-// A server over librdmacm: one thread reads the events of the connection, another polls the receives. The peer's first message
-// may be there before ESTABLISHED was read; the wrong program takes such a message for a mistake of the peer.
-// From ucx #4719 and libfabric #12362, where the order of these events was taken for granted.
+// A server over librdmacm has two threads. The first thread reads the events of the connection, and
+// the second thread polls the receives. The first message of the peer may arrive before the server
+// has read ESTABLISHED. The wrong program treats such a message as a mistake of the peer.
+// From ucx #4719 and libfabric #12362, where programs relied on the order of these events.
 #include "corpus.h"
 #include <arpa/inet.h>
 #include <rdma/rdma_cma.h>
@@ -44,7 +45,7 @@ static void await_one(struct ibv_cq *of)
 	CHECK(!wc.status, "%s", ibv_wc_status_str(wc.status));
 }
 
-// The peer: it connects, sends at once, and leaves when all was taken.
+// The peer connects, sends at once, and disconnects when the server has taken all messages.
 static void *client(void *arg)
 {
 	struct rdma_conn_param param = {.retry_count = 7, .rnr_retry_count = 7};

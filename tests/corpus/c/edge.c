@@ -1,5 +1,6 @@
-// A completion channel under an edge-triggered epoll, shared by the queues of two connections. The wrong program reads one
-// event a wake-up; if two were queued before it looked, no edge tells of the second.
+// The receive queues of two connections share a completion channel. The program watches the channel
+// with an edge-triggered epoll. The wrong program reads a single event per wake-up. If two events
+// were queued before the read, no edge reports the second event.
 // From rust-rdma-io (tokio's AsyncFd) and libvalkey #301.
 #include "corpus.h"
 #include <sys/epoll.h>
@@ -87,7 +88,7 @@ int main(void)
 	}
 	for (i = 0; i < 2; i++)
 		pthread_join(t[i], NULL);
-	// Events that came after the last look.
+	// Takes the events that came after the last wake-up.
 	while (take_event())
 		;
 	for (i = 0; i < 2; i++)

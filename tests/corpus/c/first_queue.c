@@ -1,5 +1,6 @@
-// Sends and receives have a queue each on one completion channel. The wrong program takes every event for one of the receive
-// queue: it arms and polls that queue alone, and then waits for the send queue for ever.
+// Sends complete in a CQ, and receives complete in another CQ. Both CQs share a completion channel.
+// The wrong program treats every event as an event of the receive CQ. The program arms and polls
+// only the receive CQ, and then waits for the send CQ for ever.
 // From rpma #1643.
 #include "corpus.h"
 #define ROUNDS 60
@@ -30,7 +31,7 @@ static void wait_for_event(void)
 	CHECK(!ibv_get_cq_event(ch, &cq, &context), "get event");
 	ibv_ack_cq_events(cq, 1);
 #if WRONG
-	handle(rcq); // whatever queue it is of
+	handle(rcq); // the event may belong to scq
 #else
 	handle(cq);
 #endif

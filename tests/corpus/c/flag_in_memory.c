@@ -1,6 +1,7 @@
-// A writes a record into b's memory and b looks at the last byte to see that it is there. A device may place the bytes of one
-// WRITE in any order. The right b waits for the completion of a WRITE with immediate data.
-// A kind of its own beside failures.md: memory that is polled.
+// End a writes a record into the memory of end b. End b reads the last byte to learn whether the
+// record has arrived. A device may place the bytes of a WRITE in any order. The right end b waits
+// for the completion of a WRITE with immediate data.
+// The kind of mistake: polled memory.
 #include "corpus.h"
 #define RECORDS 40
 #define LEN 65536

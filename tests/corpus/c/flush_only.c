@@ -1,5 +1,6 @@
-// A writes records into b's memory and tells b of each by a message. The wrong program takes the region to be as long as its own
-// buffer, so the longest records leave it. The write fails, the queue pairs with it, and all that b ever sees is a flush.
+// End a writes records into the memory of end b and announces each record with a message. The wrong
+// program assumes that the region is as long as the buffer of end a, so the longest records exceed
+// the region. The write then fails, both queue pairs fail, and end b sees only a flush.
 // From spdk #298 and ompi #95: flushed without a first error.
 #include "corpus.h"
 #define RECORDS 40
@@ -35,7 +36,7 @@ int main(void)
 	for (i = 0; i < RECORDS; i++) {
 		len = 1 + rand() % BOARD;
 #if WRONG
-		// One record in 400 has a trailer.
+		// About 1 of 400 records has a trailer.
 		len += rand() % 400 ? 0 : BOARD;
 #endif
 		write_record(len);

@@ -1,6 +1,8 @@
-// A program that starts a helper by fork while its pages are registered. After the fork the first of the two that writes gets
-// new pages, and a NIC keeps the old: what arrives is never seen. The right program keeps the registered pages out of the
-// child by MADV_DONTFORK, or asks ibv_fork_init for it before anything is registered.
+// The program starts a helper by fork while pages are registered. After the fork, the first process
+// that writes to a page gets a new page. If the parent writes first, a NIC keeps the old page, and
+// the program never sees the data that arrives there. The right program calls ibv_fork_init before
+// the first registration. MADV_DONTFORK, which keeps the registered pages out of the child, works
+// too.
 // From rdma-core #1222 and #1129, Mooncake #3660.
 #include "corpus.h"
 #include <sys/wait.h>
@@ -24,7 +26,7 @@ int main(void)
 			_exit(0);
 		}
 		CHECK(child > 0, "fork");
-		// With the child alive this is where a page would change.
+		// While the child is alive, this write gives the process a new page.
 		slot(INBOX)[100] = i;
 		memset(slot(0), i + 1, 64);
 		CHECK(!put(d.a.qp, 0, 64, IBV_SEND_SIGNALED), "post send");

@@ -1,6 +1,6 @@
-// A client with one request buffer. The wrong client fills the buffer for the next request as soon as the answer is there,
-// and looks at the completions of its sends later. The answer proves that the request arrived; until the send completes the
-// device may still send the buffer again.
+// A client has a single request buffer. The wrong client fills the buffer for the next request as
+// soon as the answer has arrived, and polls the completions of its sends later. The answer proves
+// only that the request arrived. Until the send completes, the device may send the buffer again.
 // From nfs-ganesha #14.
 #include "corpus.h"
 #define ROUNDS 60
@@ -21,7 +21,7 @@ int main(void)
 	thread(&server, echo, &e);
 	for (i = 1; i <= ROUNDS; i++) {
 		give(d.a.qp, INBOX + 32);
-		memset(slot(REQUEST), i, 64); // the request before is answered
+		memset(slot(REQUEST), i, 64); // the last request is answered
 		CHECK(!put(d.a.qp, REQUEST, 64, IBV_SEND_SIGNALED), "request");
 #if !WRONG
 		poll_good(d.a.scq);

@@ -1,5 +1,6 @@
-// A posts a message from a block of its own and frees the block at once; the region around it stays registered. What the
-// allocator writes there next may be what arrives. The right program frees it when the completion has come.
+// End a posts a message from a block and frees the block at once. The region around the block stays
+// registered. The peer may then receive the bytes that the allocator writes into the freed block.
+// The right program frees the block after the completion.
 // From spdk #961: freed while the device still reads.
 #include "corpus.h"
 #define TOTAL 40

@@ -1,5 +1,5 @@
-// A program with a timer. The timer's signal may interrupt the wait for an event (EINTR), which is no failure. The right
-// program waits again.
+// The program has a timer. The signal of the timer may interrupt the wait for an event with EINTR,
+// which is not a failure. The right program waits again.
 // From ib #3 (jsgilmore) and libfabric #4829.
 #include "corpus.h"
 #include <sys/time.h>
@@ -53,7 +53,8 @@ int main(void)
 	duo_open(&d, 16);
 	for (i = 0; i < 16; i++)
 		give(d.b.qp, INBOX + i);
-	// The timer is the main thread's.
+	// Only the main thread receives the signals: the sender thread inherits a mask that blocks
+	// both.
 	sigemptyset(&none);
 	sigemptyset(&alarms);
 	sigaddset(&alarms, SIGVTALRM);

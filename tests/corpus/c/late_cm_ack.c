@@ -1,5 +1,6 @@
-// A server over librdmacm answers one client after another. The wrong server destroys the id of a connection before it has
-// acknowledged DISCONNECTED of this id: rdma_destroy_id waits for the acknowledgement for ever.
+// A server over librdmacm serves several clients in turn. The wrong server destroys the id of a
+// connection before the server acknowledges the DISCONNECTED event of this id. rdma_destroy_id then
+// waits for the acknowledgement for ever.
 #include "corpus.h"
 #include <arpa/inet.h>
 #include <rdma/rdma_cma.h>

@@ -1,5 +1,6 @@
-// The client writes records into the server's table, says of each that it is there, and writes a mark at the end. The wrong server
-// deregisters the table when the last record is there; the mark comes later, and the connection fails.
+// The client writes records into the table of the server and announces each record with a message.
+// At the end the client writes a mark. The wrong server deregisters the table when the last record
+// has arrived. The mark comes later, and the connection fails.
 #include "corpus.h"
 #define RECORDS 40
 #define MARK 100
@@ -58,7 +59,7 @@ int main(void)
 		poll_good(d.a.scq);
 	}
 #if WRONG
-	until(&closed, 1); // on most machines the mark comes late
+	until(&closed, 1); // the mark comes late, as on most machines
 #endif
 	write_row(MARK, 1);
 	add(&marked, 1);

@@ -1,5 +1,6 @@
-// A registration for each long message, and none for the short ones. On the way out for an empty message the wrong program
-// leaves without deregistering. Nothing fails until, days later, memory cannot be locked any more.
+// The program registers the buffer for each message. For an empty message the wrong program returns
+// without deregistering the buffer. The leak causes no failure until, days later, no more memory
+// can be locked.
 // From async-rdma #107 and Mooncake #1382.
 #include "corpus.h"
 #define MESSAGES 40
@@ -40,7 +41,7 @@ int main(void)
 	for (i = 0; i < MESSAGES; i++)
 		send_long(buffer, rand() % 100);
 	duo_close(&d);
-	// As most programs do it leaves the rest to the end of the process.
+	// Like most programs, leaves the remaining objects to the end of the process.
 	printf("ok leaked_mr\n");
 	fflush(stdout);
 	_exit(0);

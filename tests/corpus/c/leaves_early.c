@@ -1,5 +1,6 @@
-// The receiver has what it wants and goes: it destroys its queue pair when the last message has arrived. The sender may not
-// have heard of that yet, and then nobody answers it: retry exceeded. The right program waits until the sender has finished.
+// The receiver destroys its queue pair when the last message has arrived. The sender may not have
+// the acknowledgement yet. The destroyed queue pair answers no retransmission, so the send may fail
+// with retry exceeded. The right program waits until the sender has finished.
 // From ucx #5199 and spdk #2436.
 #include "corpus.h"
 #define TOTAL 100
@@ -32,7 +33,7 @@ int main(void)
 	end_open(&d.b, IBV_QPT_RC, 128);
 	qp_init(&port, d.a.qp);
 	qp_init(&port, d.b.qp);
-	// A short timeout, so that the failure shows before the program's own limit.
+	// The timeout is short, so that the failure comes before the time limit of the program.
 	qp_join(&port, d.a.qp, 1, d.b.qp->qp_num, 2, port.gid, (struct timers){10, 3, 7});
 	qp_join(&port, d.b.qp, 2, d.a.qp->qp_num, 1, port.gid, (struct timers){10, 3, 7});
 	for (i = 0; i < TOTAL; i++)

@@ -1,6 +1,7 @@
-// A send queue of 16 where every fourth request is signalled, and the last of each burst. A completion frees the requests up to
-// its own: the right program puts their number into wr_id. The wrong one takes each completion for four, so its count of
-// free places runs ahead of the truth, and some day a post finds the queue full.
+// A send queue has 16 places. Every fourth request is signalled, and also the last request of each
+// burst. A completion frees all requests up to its own. The right program puts their number into
+// wr_id. The wrong program counts four requests for each completion. The count of free places
+// becomes too large, and at some time a post finds the queue full.
 // From brpc #3132 and spdk #3195.
 #include "corpus.h"
 #define TOTAL 200
@@ -30,7 +31,7 @@ static void reap(void)
 	while (ibv_poll_cq(d.a.scq, 1, &wc) > 0) {
 		CHECK(wc.status == IBV_WC_SUCCESS, "send: %s", ibv_wc_status_str(wc.status));
 #if WRONG
-		places += EVERY; // each completion is taken for a whole round
+		places += EVERY; // counts each completion as a whole round
 		if (places > DEPTH)
 			places = DEPTH;
 #else

@@ -1,7 +1,11 @@
-// The loop of the manual page: get the event, acknowledge it, arm, poll until empty. Four mistakes, each a variant:
-// SWAPPED polls before it arms; ONE_POLL does not poll again after the first batch; EARLY goes back to sleep at the last
-// message of a burst; NEVER_ACKS leaves the events unacknowledged, so that destroying the CQ waits for ever.
-// From beegfs #133 and libfabric #795: the first three sleep for ever beside a CQ that holds completions.
+// The loop of the manual page: get the event, acknowledge the event, arm, poll until empty. Four
+// variants have a mistake.
+// - SWAPPED polls before it arms.
+// - ONE_POLL does not poll again after the first batch.
+// - EARLY goes back to sleep at the last message of a burst.
+// - NEVER_ACKS leaves the events unacknowledged, so that destroying the CQ waits for ever.
+// From beegfs #133 and libfabric #795: the first three variants sleep for ever beside a CQ with
+// completions.
 #include "corpus.h"
 #define TOTAL 300
 #define WINDOW 8

@@ -1,5 +1,6 @@
-// A pool of eight requests, and a send queue that is sometimes full. When the post fails the wrong program forgets to put its
-// request back; after eight of these the pool is empty and nothing is ever sent again.
+// The program has a pool of eight requests and a send queue that is sometimes full. If the post
+// fails, the wrong program does not put the request back into the pool. After eight failures the
+// pool is empty, and the program sends nothing more.
 // From nbs #2690 and #4533.
 #include "corpus.h"
 #define TOTAL 60

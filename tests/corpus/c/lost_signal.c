@@ -1,5 +1,6 @@
-// One thread takes the events and arms, and signals a condition variable. Another thread polls. A condition variable keeps no
-// signal: the wrong poller waits without a look at the flag, so a signal between its last poll and its wait is lost.
+// The watching thread takes events, arms, and signals a condition variable. Another thread polls. A
+// condition variable does not store a signal. The wrong poller waits without reading the flag
+// `woken`, so a signal between the last poll and the wait is lost.
 #include "corpus.h"
 #define ROUNDS 60
 #define RECEIVES 8
@@ -65,10 +66,10 @@ int main(void)
 	CHECK(!ibv_req_notify_cq(d.b.rcq, 0), "arm first");
 	thread(&threads[0], receive, NULL);
 	thread(&threads[1], watch, NULL);
-	// One more than is handled wakes the watching thread at the end.
+	// The message after the last handled message wakes the watching thread at the end.
 	for (i = 0; i <= ROUNDS; i++) {
 		until(&handled, i);
-		usleep(500); // the poller sleeps by now, most of the time
+		usleep(500); // the poller usually sleeps by now
 		CHECK(!put(d.a.qp, i % 64, 64, IBV_SEND_SIGNALED), "post send");
 		poll_good(d.a.scq);
 	}

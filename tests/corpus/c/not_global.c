@@ -1,5 +1,6 @@
-// A program from InfiniBand that leaves `is_global` at zero: on RoCE every address has a GRH, so the transition to RTR fails
-// with EINVAL, and nothing says which of the seven attributes was meant.
+// A program written for InfiniBand leaves `is_global` at zero. On RoCE every address has a GRH, so
+// the transition to RTR fails with EINVAL. The error does not say which of the seven attributes is
+// wrong.
 // From smart #2 and Mooncake #204.
 #include "corpus.h"
 

@@ -1,9 +1,10 @@
-// One extended CQ for sends and receives. To leave, the program puts its queue pair into the error state and polls until every
-// request has come back. The wrong one asks ibv_wc_read_opcode which kind each was, which means nothing of a failed completion.
-// From spdk #3212 and #3214, by the other interface.
+// Sends and receives share an extended CQ. Before it exits, the program moves its queue pair into
+// the error state and polls until every request has completed. The wrong program reads the kind of
+// each request with ibv_wc_read_opcode. The opcode of a failed completion is undefined.
+// From spdk #3212 and #3214, through the other interface.
 #include "corpus.h"
 #define REQUESTS 8
-// In wr_id, which is defined always: this request is a receive.
+// A bit of wr_id, which is always defined: the request is a receive.
 #define IS_RECV (1ull << 63)
 
 static struct duo d;

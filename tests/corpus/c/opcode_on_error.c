@@ -1,10 +1,11 @@
-// One queue for sends and receives. To leave, the program puts its queue pair into the error state and polls until every
-// request has come back. The wrong one asks `opcode` which kind each was, but of a failed completion only wr_id, status, qp_num
-// and vendor_err are defined, so it may wait for ever for the other kind.
+// Sends and receives share a CQ. Before it exits, the program moves its queue pair into the error
+// state and polls until every request has completed. The wrong program reads the kind of each
+// request from `opcode`. In a failed completion only wr_id, status, qp_num and vendor_err are
+// defined. The program may therefore wait for the wrong kind for ever.
 // From spdk #3212 and #3214, DeepEP #558.
 #include "corpus.h"
 #define MESSAGES 20
-// In wr_id, which is defined always: this request is a receive.
+// A bit of wr_id, which is always defined: the request is a receive.
 #define IS_RECV (1ull << 63)
 
 static struct duo d;

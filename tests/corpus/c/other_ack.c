@@ -1,7 +1,8 @@
-// A send and a receive queue on one channel. A client that polls for a while before it sleeps, so the events are seldom. The
-// wrong program acknowledges them all on its receive queue, whichever the event was of: destroying the send queue waits for
-// ever for the one it never got.
-// From ucx #1039, where the other queue's events were acknowledged.
+// A send queue and a receive queue share a completion channel. The client polls for a while before
+// it sleeps, so events are rare. The wrong program acknowledges every event on the receive queue,
+// also the events of the send queue. Destroying the send queue then waits for the missing
+// acknowledgement for ever.
+// From ucx #1039, where a program acknowledged the events of another queue.
 #include "corpus.h"
 #define TOTAL 40
 #define SPIN_US 5000

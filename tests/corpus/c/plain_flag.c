@@ -1,5 +1,6 @@
-// The main thread waits in a loop for a flag that another thread sets when the first message is there. The compiler may read a
-// plain variable once, before the loop. The right program reads an atomic.
+// The main thread waits in a loop for a flag. Another thread sets the flag when the first message
+// has arrived. The compiler may read a plain variable once, before the loop. The right program
+// reads an atomic variable.
 // From derecho #1.
 #include "corpus.h"
 

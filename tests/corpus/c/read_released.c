@@ -1,5 +1,6 @@
-// A reader takes a record out of its peer's memory and then says "taken", so that the peer writes the next record there. A
-// SEND may overtake the data of an earlier READ. The right reader sets IBV_SEND_FENCE.
+// A reader reads a record from the memory of its peer and then sends a message, so that the peer
+// writes the next record there. A SEND may overtake the data of an earlier READ. The right reader
+// sets IBV_SEND_FENCE.
 // From ucx #8221.
 #include "corpus.h"
 #define ROUNDS 60
@@ -19,7 +20,7 @@ static void *writer(void *arg)
 		memset(slot(RECORD), i, SLOT);
 		add(&written, 1);
 		poll_good(d.b.rcq);
-		memset(slot(RECORD), 0xff, SLOT); // the reader has taken it
+		memset(slot(RECORD), 0xff, SLOT); // the reader has taken the record
 		give(d.b.qp, INBOX);
 		until(&checked, i);
 	}

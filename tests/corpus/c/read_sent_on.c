@@ -1,5 +1,6 @@
-// A relay: a READs a record out of b's memory and sends the same bytes on. Without IBV_SEND_FENCE the SEND may take the bytes
-// before the READ has written them. The right relay sets the flag.
+// End a is a relay. A READ copies a record from the memory of end b, and a SEND passes the same
+// bytes on. Without IBV_SEND_FENCE the SEND may read the bytes before the READ has written them.
+// The right relay sets the flag.
 // From ucx #7215.
 #include "corpus.h"
 #define ROUNDS 60
@@ -31,7 +32,7 @@ int main(void)
 		memset(slot(RECORD), i, SLOT);
 		give(d.b.qp, INBOX);
 		read_record();
-		CHECK(!put(d.a.qp, COPY, SLOT, flags), "send on"); // what the READ brings
+		CHECK(!put(d.a.qp, COPY, SLOT, flags), "send on"); // the bytes of the READ
 		poll_good(d.a.scq);
 		poll_good(d.b.rcq);
 		CHECK(slot(INBOX)[SLOT - 1] == i, "round %d: the old bytes came", i);

@@ -1,6 +1,7 @@
-// A READs records of b, and looks at the last byte of its own memory to see that the record is there. A device may place the
-// bytes of one READ in any order. The right program waits for the READ's completion.
-// A kind of its own beside failures.md: memory that is polled.
+// End a READs records of end b. End a then reads the last byte of its own memory to learn whether
+// the record has arrived. A device may place the bytes of a READ in any order. The right program
+// waits for the completion of the READ.
+// The kind of mistake: polled memory.
 #include "corpus.h"
 #define RECORDS 40
 #define LEN 65536

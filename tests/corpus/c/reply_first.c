@@ -1,6 +1,7 @@
-// A client with one request at a time. The answer proves that the request arrived, but the request's own completion may be seen
-// later than the answer: the wrong program takes it for granted that it was seen, and stops. QEMU's migration did so, and worked
-// on NICs; the right program waits for both.
+// A client has a single request at a time. The answer proves that the request arrived. The program
+// may still see the completion of the request after the answer. The wrong program assumes that the
+// completion came first, and stops otherwise. QEMU's migration had this mistake and worked on NICs.
+// The right program waits for both.
 #include "corpus.h"
 #define ROUNDS 60
 

@@ -1,5 +1,6 @@
-// A receiver that posts each buffer again when it comes back. When the queue pair fails, every receive comes back flushed and
-// the wrong program posts it again, is told so again, and runs in this circle for ever. The right one counts them out.
+// A receiver posts each buffer again when its receive completes. When the queue pair fails, every
+// receive completes with a flush error. The wrong program posts the buffer again, gets a flush
+// error again, and repeats this for ever. The right program counts the flushed receives.
 // From nbs #4533: posting after the error.
 #include "corpus.h"
 #define RECEIVES 8
@@ -19,7 +20,8 @@ static void *drain(void *arg)
 			continue;
 		}
 #if WRONG
-		// A message that failed for want of a buffer has no length; what is flushed has none here.
+		// byte_len is undefined in a failed completion. This condition relies on 0, the
+		// value in flushed receives of Adverb.
 		if (wc.status == IBV_WC_SUCCESS || wc.byte_len) {
 #else
 		if (wc.status == IBV_WC_SUCCESS) {

@@ -1,5 +1,6 @@
-// A client drops its connection and waits until all posted receives have come back. A queue pair that goes to RESET forgets
-// its requests without a completion; only the error state flushes them. The right client goes through ERR.
+// A client drops its connection and waits until all posted receives have completed. A queue pair in
+// RESET forgets its requests without completions. Only the error state flushes the requests. The
+// right client moves the queue pair to ERR.
 // From Mooncake #2427.
 #include "corpus.h"
 #define RECEIVES 8

@@ -1,6 +1,7 @@
-// A ring of four buffers to send from, none of them signalled but each fourth. The wrong program fills the next buffer when the
-// call has returned; the device may not have read it yet, and then an old message arrives with new bytes.
-// A kind of its own beside failures.md: a posted buffer is the device's until its completion.
+// The program sends from a ring of four buffers and signals every fourth message. The wrong program
+// polls a round late, so it fills a buffer before the last send from this buffer has completed. The
+// device may not have read the buffer yet. Then an old message arrives with new bytes.
+// The kind of mistake: a posted buffer belongs to the device until the completion.
 #include "corpus.h"
 #define TOTAL 60
 #define RING 4

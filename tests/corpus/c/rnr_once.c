@@ -1,5 +1,6 @@
-// A server that answers, and posts the receive for the next request after that. With rnr_retry 0 the first message that comes
-// before its receive ends the connection. The right program posts the receive first, and lets the requester try again.
+// A server answers a request, and only then posts the receive for the next request. With rnr_retry
+// 0, the first message that arrives before its receive ends the connection. The right program posts
+// the receive first and allows retries.
 // From spdk #2429 and Nugine/rdma #2.
 #include "corpus.h"
 #define ROUNDS 100

@@ -1,5 +1,6 @@
-// min_rnr_timer is a code, not a time: 0 stands for 655.36 ms, the longest of all, and 1 for 10 µs. The wrong program left it at
-// zero, so each message that comes before its receive costs two thirds of a second; it works, and is slow.
+// min_rnr_timer is a code and not a time. Code 0 means 655.36 ms, the longest time, and code 1
+// means 10 µs. The wrong program leaves the code at zero. Each message that arrives before its
+// receive then waits two thirds of a second. The program works, but slowly.
 // From spdk #2429.
 #include "corpus.h"
 #define ROUNDS 20
@@ -64,7 +65,8 @@ int main(void)
 	to_rtr(d.b.qp, d.a.qp->qp_num);
 	thread(&t, receive, NULL);
 	for (i = 0; i < ROUNDS; i++) {
-		// Mostly after the receive; now and then a message goes ahead.
+		// In 49 of 50 rounds the message follows the receive. In the other rounds the
+		// message may come first.
 		if (rand() % 50)
 			until(&posted, i + 1);
 		CHECK(!put(d.a.qp, 0, 64, IBV_SEND_SIGNALED), "post send");

@@ -1,9 +1,10 @@
-// A client with one queue for sends and receives, and one request at a time. The wrong program takes the first completion for
-// that of the request, and the second for that of the answer. The two come from different work queues, so they have no order: the
-// completion of the request may come after the answer. The right one looks at wr_id.
+// A client has a single CQ for sends and receives, and a single request at a time. The wrong
+// program expects the completion of the request first and the completion of the answer second. The
+// two completions come from different work queues and have no order. The completion of the request
+// may come second. The right program looks at wr_id.
 #include "corpus.h"
 #define ROUNDS 40
-// In wr_id: this request is a receive.
+// A bit of wr_id: the request is a receive.
 #define IS_RECV (1ull << 63)
 
 static struct duo d;

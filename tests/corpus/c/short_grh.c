@@ -1,5 +1,6 @@
-// Datagrams into receives of 64 bytes. A datagram has 40 bytes of GRH before its data, so the wrong program's receives have room
-// for 24 bytes: short requests fit, and every tenth request is dropped without a word to either side.
+// Datagrams arrive in receives of 64 bytes. A GRH of 40 bytes precedes the data, so the receives of
+// the wrong program have room for 24 bytes of data. Short requests fit. Every tenth request is
+// longer. The device drops this request, and neither side gets an error.
 #include "corpus.h"
 #define ROUNDS 60
 #define DATA 64

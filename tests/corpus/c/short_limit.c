@@ -1,4 +1,5 @@
-// A receiver that gives up after two seconds without a message. poll() takes milliseconds, and the wrong program gives it two.
+// A receiver gives up after two seconds without a message. The timeout of poll() is in
+// milliseconds. The wrong program passes 2.
 // From disni #11 and libfabric #3460.
 #include "corpus.h"
 #define MESSAGES 60

@@ -1,5 +1,5 @@
-// A pool of blocks whose registration forgets the header that stands before each payload: the region ends before the last block
-// does. Messages that fill the last block are seldom.
+// A pool has blocks of a header and a payload. The wrong length of the registration omits a header,
+// so the region ends inside the last block. Messages that fill the last block are rare.
 // From ucx #6414 and spdk #3807: local protection error for a pointer that looks right.
 #include "corpus.h"
 #define HEADER 32
@@ -28,7 +28,7 @@ int main(void)
 	CHECK(blocks && in, "reg mr");
 	duo_open(&d, 16);
 	for (i = 0; i < MESSAGES; i++) {
-		// Mostly small ones; now and then one of any size.
+		// Most messages are small. About 1 of 40 has any size.
 		uint32_t size = HEADER + (rand() % 40 ? rand() % 64 : rand() % (PAYLOAD + 1));
 		struct ibv_sge s = {(uintptr_t)pool + i % BLOCKS * (HEADER + PAYLOAD), size, blocks->lkey};
 		struct ibv_sge r = {(uintptr_t)inbox, sizeof(inbox), in->lkey};

@@ -1,5 +1,6 @@
-// Four connections with sixteen receives each, on one CQ. The wrong program makes it for sixteen: it works as long as it polls
-// in time, and then the CQ overruns and takes all four with it.
+// Four connections with sixteen receives each share a CQ. The wrong program creates the CQ with
+// sixteen entries. The program works while it polls in time. Otherwise the CQ overruns, and all
+// four connections fail.
 // From libfabric #4913 and ucx #7143.
 #include "corpus.h"
 #define LINKS 4

@@ -1,6 +1,7 @@
-// Small messages are sent inline, as the program's buffer is gone when the call returns. The queue pair was made without inline
-// data; some devices give a little all the same. The right program asks for what it needs and looks at what it got.
-// From Mooncake #721: what one NIC allows another refuses.
+// The program sends small messages inline, because its buffer is invalid after ibv_post_send
+// returns. The wrong program creates the queue pair without inline data, and some devices still
+// accept a little. The right program requests the needed size and checks the granted size.
+// From Mooncake #721: a NIC refuses what another NIC allows.
 #include "corpus.h"
 #define MESSAGES 30
 #define LONGEST 48

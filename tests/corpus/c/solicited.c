@@ -1,6 +1,7 @@
-// The receiver polls for a while, and then sleeps until a solicited message comes. The sender is to mark the last of each burst.
-// The wrong one marks each fourth instead; a receiver that sleeps before the end of a burst sleeps for ever.
-// From libfabric #875: the event that was never asked for.
+// The receiver polls for a while and then sleeps until a solicited message arrives. The sender
+// should mark the last message of each burst. The wrong sender marks every fourth message instead.
+// A receiver that sleeps before the end of a burst then sleeps for ever.
+// From libfabric #875: the program never requested the event.
 #include "corpus.h"
 #define TOTAL 40
 #define WINDOW 8

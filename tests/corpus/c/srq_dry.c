@@ -1,5 +1,6 @@
-// Two queue pairs share a receive queue. The wrong server posts a receive again for each request, and none for the notes that
-// need no answer. When all receives have gone to notes, every sender waits for ever.
+// Two queue pairs share a receive queue. The wrong server posts a new receive for each request, but
+// not for notes, which need no answer. When notes have used all receives, every sender waits for
+// ever.
 // From StepMesh #36 and ucx #10505.
 #include "corpus.h"
 #define ROUNDS 200

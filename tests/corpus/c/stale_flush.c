@@ -1,5 +1,6 @@
-// A client connects again. The old queue pair goes to the error state, and its receives come back flushed, some time. The
-// wrong client polls once until the shared queue is empty, and takes what comes later for the new connection's.
+// A client connects again. The old queue pair enters the error state, and its receives complete
+// with a flush error at some later time. The wrong client polls the shared queue until empty, once.
+// Then the client takes later flush errors for completions of the new connection.
 // From spdk #3859.
 #include "corpus.h"
 #define CONNECTIONS 12

@@ -1,5 +1,6 @@
-// A record goes by an RDMA WRITE over one queue pair, and "it is there" by a SEND over another. Only the requests of one queue
-// pair are carried out in order. The right program sends over the queue pair of the WRITE.
+// A WRITE carries a record over a queue pair, and a SEND over another queue pair announces the
+// record. Only requests of the same queue pair are executed in order. The right program sends over
+// the queue pair of the WRITE.
 // From RDMA-example #3 (w180112).
 #include "corpus.h"
 #define RECORDS 60

@@ -1,13 +1,15 @@
-// An unreliable connection loses what the network loses, and says nothing. The wrong program counts on every message. The right
-// one waits for a while, and asks for what is missing.
-// From valkey #916: nobody tells of the loss.
+// An unreliable connection loses the messages that the network loses, and reports nothing. The
+// wrong program relies on every message. The right program waits for a while and sends the missing
+// messages again.
+// From valkey #916: no error reports the loss.
 #include "corpus.h"
 #define TOTAL 60
 
 static struct duo d;
 static bool have[TOTAL];
 
-// The numbers that have come within `ms` of the last one.
+// Receives until no message has come for `ms` milliseconds, or without a limit if `ms` is negative.
+// Returns the number of messages that are still missing.
 static int collect(int missing, int ms)
 {
 	double end = now() + ms * 1e-3;

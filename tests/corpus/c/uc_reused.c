@@ -1,7 +1,8 @@
-// Messages over an unreliable connection from one buffer, whose completions are polled at the end. The right program fills the
-// buffer when the message has arrived: UC sends nothing again, so the device reads the buffer no more. The wrong program fills the
-// buffer when the post has returned, and the device may not have read it yet.
-// From UCX's UD transport, where the peer confirms each datagram.
+// Messages go over an unreliable connection from a single buffer, and their completions are polled
+// at the end. The right program fills the buffer when the message has arrived. UC never
+// retransmits, so the device does not read the buffer again. The wrong program fills the buffer as
+// soon as ibv_post_send returns. The device may not have read the buffer yet.
+// From the UD transport of UCX, where the peer confirms each datagram.
 #include "corpus.h"
 #define MESSAGES 16
 

@@ -1,6 +1,6 @@
-// A sender that registers each buffer it is given. The wrong program uses the region without a look at what ibv_reg_mr returned;
-// where the limit of locked memory is reached that is NULL, and the program dies. The right one copies into memory that it
-// registered when it started.
+// A sender registers each buffer that it is given. The wrong program does not check the result of
+// ibv_reg_mr. At the limit of locked memory the result is NULL, and the program crashes. The right
+// program then copies the message into memory that was registered at the start.
 // From nccl-tests #206 and byteps #295.
 #include "corpus.h"
 #define MESSAGES 30

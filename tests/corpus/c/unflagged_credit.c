@@ -1,6 +1,7 @@
-// A receiver that gets credits as immediate data with some messages. The wrong program takes each value other than 0 for a
-// credit, but imm_data of a message without immediate data is undefined: some devices leave the value of an earlier message, or
-// whatever was in the memory. The right one looks at wc_flags.
+// A receiver gets credits as immediate data of some messages. The wrong program takes every
+// imm_data other than 0 for a credit. imm_data is undefined in messages without immediate data.
+// Some devices leave the value of an earlier message there, or random bytes. The right program
+// checks wc_flags.
 #include "corpus.h"
 #include <arpa/inet.h>
 #define MESSAGES 40

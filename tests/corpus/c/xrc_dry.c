@@ -1,5 +1,6 @@
-// An XRC target receives into two shared receive queues. The wrong server posts a receive again for each message of the first
-// queue alone. When the receives of the second queue have gone, its sender waits for ever; the queue pair is not at fault.
+// An XRC target receives into two shared receive queues. The wrong server posts each new receive to
+// the first queue. When the receives of the second queue are used up, its sender waits for ever.
+// The queue pair has no fault.
 #include "corpus.h"
 #define ROUNDS 100
 #define RECEIVES 16
@@ -89,7 +90,7 @@ int main(void)
 		CHECK(!ibv_post_send(client, &wr, &bad), "request");
 		n = poll_good(rcq).wr_id;
 #if WRONG
-		give_shared(srqs[0], n); // to the first queue, whichever it is of
+		give_shared(srqs[0], n); // always to the first queue
 #else
 		give_shared(srqs[i % 2], n);
 #endif

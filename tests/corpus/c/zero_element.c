@@ -1,5 +1,6 @@
-// A message of a header and a body, as two elements. Of an empty body the wrong program hands over an element with length 0,
-// which to some devices means 2^31 bytes, and a key that was never set. The right one leaves the element out.
+// A message has a header and a body, as two elements. For an empty body the wrong program passes an
+// element with length 0 and an invalid key. To some devices length 0 means 2^31 bytes. The right
+// program omits the element.
 // From ucx #6414 and spdk #3195.
 #include "corpus.h"
 #define MESSAGES 60

@@ -1,5 +1,6 @@
-// A library that counts what the calls of an allocator and of mmap come to while a thread forks. A program is linked
-// with it, so it stands behind the preload of `adverb run` and before the C library.
+// This library counts the calls of allocator functions, `mmap` and `munmap` in a thread while the
+// thread forks. The test links a program with this library. So the library comes after the preload
+// of `adverb run` and before the C library.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -14,7 +15,8 @@ extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_real
 	*__libc_memalign(size_t, size_t);
 extern void __libc_free(void *);
 
-// Set in a thread that forks. Of the first module, so it needs no allocation.
+// Set in a thread that forks. The library is loaded at program start, so the initial-exec model
+// needs no allocation.
 static __thread volatile int forking __attribute__((tls_model("initial-exec")));
 static volatile int count;
 static const char *volatile first;
@@ -27,7 +29,7 @@ void allocations_begin(void)
 	forking = 1;
 }
 
-// The number of calls since the beginning.
+// Returns the number of calls since `allocations_begin`.
 int allocations_end(void)
 {
 	forking = 0;

@@ -1,7 +1,10 @@
-// Programs that sleep beside their completions, and programs that do not (EXT-4), one case a process.
-// usage: asleep CASE; the table of cases is at the end. Prints "ok CASE" and ends with status 0, or FAIL with the place.
-// The case runs in a child. The parent reads what the library says on the child's standard error: a right program ends
-// and nothing was said; a wrong program sleeps for ever, is named with its thread and call, and is ended then.
+// Tests the report of lost wake-ups (EXT-4). Some cases are right programs, and some sleep beside
+// their completions.
+// usage: asleep CASE. The table of cases is at the end. The program prints "ok CASE" and ends with
+// status 0, or prints FAIL with the place.
+// The case runs in a child. The parent reads what the library writes to the child's standard error.
+// A right program ends, and the library writes nothing. A wrong program sleeps until the library
+// reports the thread and the call. Then the parent kills the child.
 #define _GNU_SOURCE
 #include "rig.h"
 #include <fcntl.h>
@@ -19,9 +22,9 @@
 
 #define BURST 6
 #define SLOT 64
-// A handler of a right program takes so long: the library looks several times meanwhile.
+// Duration of a handler in a right program. The library looks at the queue several times meanwhile.
 #define HANDLER_MS 1300
-// Longest wait for a report.
+// The longest wait for a report, in seconds.
 #define LIMIT 60
 
 static struct port port;
@@ -57,7 +60,7 @@ static void arm(int solicited)
 	CHECK(!ibv_req_notify_cq(recv_cq, solicited), "arm");
 }
 
-// When it returns the messages lie in the receiver's CQ.
+// Sends `n` messages. On return the messages are in the CQ of the receiver.
 static void send_messages(int n)
 {
 	struct ibv_sge s = {(uintptr_t)memory, SLOT, mr->lkey};
@@ -114,7 +117,7 @@ static int new_epoll(int fd, uint32_t events)
 	return epoll;
 }
 
-// ---- What handlers of right programs do.
+// ---- The handlers of right programs.
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static int done, ends[2];
@@ -132,7 +135,8 @@ static void sleep_for_a_while(void)
 	nap(HANDLER_MS);
 }
 
-// The poller waits for the armed queue of the channel, too, and long enough to be no pause.
+// The polling thread waits for an event of `other_cq`, which is armed and uses the same channel.
+// The wait is so long that the library does not count it as a pause.
 static void wait_for_the_other_queue(void)
 {
 	struct epoll_event e;
@@ -187,7 +191,7 @@ static void wait_in_other_epoll(void)
 	CHECK(epoll_wait(epoll, &e, 1, -1) == 1, "epoll_wait");
 }
 
-// The epoll of the whole program, in which the channel is switched off while a message is handled.
+// The program has a single epoll. The channel is switched off there while a handler runs.
 static void wait_in_epoll_without_channel(void)
 {
 	struct epoll_event e = {.events = EPOLLIN};
@@ -198,7 +202,8 @@ static void wait_in_epoll_without_channel(void)
 	CHECK(epoll_wait(epoll, &e, 1, -1) == 1, "epoll_wait");
 }
 
-// Get the event, acknowledge it, arm, poll until empty; the handler of the first message is slow.
+// The right order: get the event, acknowledge it, arm, poll until empty. The handler of the first
+// message is slow.
 static void consume(void (*handle)(void))
 {
 	int n;
@@ -247,7 +252,7 @@ static void beside_epoll(void (*handle)(void))
 	consume(handle);
 }
 
-// A thread takes the events and hands the work over to another one.
+// One thread takes the events and gives the work to another thread.
 static int work;
 
 static void *worker(void *handle)
@@ -293,7 +298,7 @@ static void handed_over(void (*handle)(void))
 	pthread_join(t, NULL);
 }
 
-// Two queues of one channel: one has events, the other one is polled now and then.
+// Two CQs share a channel. `other_cq` is armed, and the program polls `recv_cq` now and then.
 static void polled_now_and_then(void (*handle)(void))
 {
 	int i, n = 0;
@@ -310,7 +315,7 @@ static void polled_now_and_then(void (*handle)(void))
 	CHECK(n == 2 * BURST, "%d taken", n);
 }
 
-// The arm is for solicited messages: the others may lie.
+// The arm is for solicited messages, so unsolicited messages may stay in the queue.
 static void solicited(void (*handle)(void))
 {
 	struct epoll_event e;
@@ -323,7 +328,7 @@ static void solicited(void (*handle)(void))
 	CHECK(take(BURST) == BURST, "all");
 }
 
-// ---- Where wrong programs sleep, for ever.
+// ---- The sleeps of wrong programs.
 static void in_get(void)
 {
 	get_event();
@@ -416,7 +421,7 @@ static void in_nested(void)
 	epoll_wait(new_epoll(inner, EPOLLIN), &e, 1, -1);
 }
 
-// The descriptor that the epoll was given is closed; a duplicate keeps its file.
+// The epoll watches a duplicate of the channel's descriptor.
 static void in_epoll_of_dup(void)
 {
 	struct epoll_event e;
@@ -425,7 +430,7 @@ static void in_epoll_of_dup(void)
 	epoll_wait(epoll, &e, 1, -1);
 }
 
-// It wakes now and then, and does not poll.
+// The thread wakes now and then, and does not poll the queue.
 static void in_pauses(void)
 {
 	struct pollfd p = {.fd = channel->fd, .events = POLLIN};
@@ -447,7 +452,8 @@ static void slow_then_in_epoll(void)
 	in_epoll();
 }
 
-// What an io_uring waits for is hidden. Where there is none the program says so.
+// The kernel does not show which files an io_uring waits for. Without io_uring the program prints a
+// message and ends.
 static void in_uring(void)
 {
 	struct io_uring_params params = {0};
@@ -473,7 +479,7 @@ static void oversleep(void (*sleep)(void))
 	sleep();
 }
 
-// Polls until empty and forgets to arm: the next messages make no event.
+// Polls until empty and forgets to arm. So the next message makes no event.
 static void forget(void (*sleep)(void))
 {
 	prctl(PR_SET_NAME, "consumer");
@@ -498,7 +504,7 @@ static void *consumer(void *sleep)
 	return NULL;
 }
 
-// Another thread works, and is not the one that polls.
+// The main thread computes, and never polls the queue.
 static void beside_work(void (*sleep)(void))
 {
 	pthread_t t;
@@ -518,7 +524,7 @@ static void hand_over_early(void (*handle)(void))
 static const struct {
 	const char *name;
 	void (*run)(void (*)(void)), (*part)(void);
-	// What the report of a wrong program says; NULL of a right one.
+	// Part of the report about a wrong program; NULL for a right program.
 	const char *says;
 } cases[] = {
 	{"right_computes", consume, compute, NULL},
@@ -564,7 +570,7 @@ static const struct {
 
 static char text[1 << 16];
 
-// Reads what the child says, up to its end or to the report.
+// Reads what the child writes to standard error, up to the end of the child or up to the report.
 static void listen_to(int fd, int stop_at_report)
 {
 	double end = now() + LIMIT;

@@ -1,5 +1,5 @@
-// Arms over a completion that waits in the queue, and lies there unpolled: `behind COUNT` expects COUNT events at once from
-// each such arm, 1 on ConnectX and 0 elsewhere.
+// Arms a CQ that holds an unpolled completion. `behind COUNT` expects COUNT events at once from
+// each such arm. COUNT is 1 for ConnectX, and 0 for other devices.
 #include "rig.h"
 
 static int comes(struct ibv_comp_channel *channel, int ms)
@@ -41,7 +41,8 @@ int main(int argc, char **argv)
 	CHECK(!comes(channel, 0), "an event of nothing");
 	CHECK(!ibv_post_recv(qp, &wr, &bad), "post");
 	qp_to_err(qp);
-	// The receive is flushed. Its event is taken and the completion is left, several times.
+	// The receive is flushed. The test takes the event, leaves the completion in the CQ, and
+	// arms three times.
 	CHECK(comes(channel, 30000), "no event of the completion");
 	take(channel, cq);
 	for (n = 0; n < 3; n++) {

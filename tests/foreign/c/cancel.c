@@ -1,5 +1,6 @@
-// Threads that post, poll and wait for events are cancelled at random moments; nothing stays locked, no completion and no
-// event is lost. usage: cancel ROUNDS
+// Threads post, poll and wait for events, and the test cancels the threads at random moments. No
+// lock stays held, and no completion and no event is lost.
+// usage: cancel ROUNDS
 #include "rig.h"
 
 static struct port port;
@@ -8,7 +9,7 @@ static struct ibv_cq *scq, *rcq;
 static struct ibv_qp *x, *y;
 static struct ibv_mr *mr;
 static uint64_t words[2];
-// Changed together with what they count: there is no cancellation point between.
+// The counters. No cancellation point lies between an operation and the change of the counter.
 static volatile uint64_t posted, sent, received, waited;
 
 static void post(void)
@@ -62,7 +63,8 @@ static void *waits(void *arg)
 	for (;;) {
 		CHECK(!ibv_req_notify_cq(rcq, 0), "arm");
 		look();
-		// The silent one is cancelled while nothing comes.
+		// With `arg` the thread posts nothing, so the cancellation meets a thread that
+		// waits.
 		if (!in_flight() && !arg)
 			post();
 		CHECK(!ibv_get_cq_event(channel, &cq, &context), "get");
@@ -115,7 +117,8 @@ int main(int argc, char **argv)
 	}
 	alarm(20);
 	printf("%d rounds, %d messages, %d events\n", rounds, (int)posted, (int)waited);
-	// Destroying the queue waits for the acknowledgement of every event that was read.
+	// `ibv_destroy_cq` waits until the program has acknowledged every event that a thread has
+	// read.
 	CHECK(!ibv_destroy_qp(x) && !ibv_destroy_qp(y) && !ibv_destroy_cq(scq) && !ibv_destroy_cq(rcq), "destroy");
 	CHECK(!ibv_destroy_comp_channel(channel) && !ibv_dereg_mr(mr), "destroy");
 	port_close(&port);

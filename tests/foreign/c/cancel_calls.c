@@ -1,8 +1,9 @@
-// Calls that do not wait are no cancellation points: with rdma-core they are an `ioctl`. A thread that is cancelled in such a
-// call would leave locks behind.
+// Calls that do not wait must not be cancellation points. With rdma-core such a call is an `ioctl`.
+// If the library allowed cancellation in the call, a cancelled thread would leave locks held.
 // usage: cancel_calls walk|calls
-//   walk: each exported function of both libraries, and each function of a context's tables, begins by disabling cancellation.
-//   calls: a thread that is already cancelled makes calls. All of them return.
+//   walk: checks that functions begin by disabling cancellation. These are the functions that both
+//   libraries export, without the names in `is_other`, and the control calls in a context's tables.
+//   calls: a thread with a pending cancellation makes calls. All calls return.
 #define _GNU_SOURCE
 #include "rig.h"
 #include <arpa/inet.h>
@@ -15,8 +16,8 @@
 
 static struct port port;
 
-// The program's function stands before the C library's. While `armed` is set, a call that disables cancellation ends here, before
-// it reads its arguments.
+// This function replaces the function of the C library. While `armed` is set, a call that disables
+// cancellation jumps back to `expect_guard` before the call reads its arguments.
 static jmp_buf back;
 static volatile int armed;
 
@@ -44,7 +45,8 @@ static void expect_guard(const char *library, const char *name, function f)
 	}
 }
 
-// Waiting calls, calls of the data path, calls of our own librdmacm with frames of their own, and functions without effect.
+// Names without the check: calls that wait, calls of the data path, calls of our own librdmacm with
+// frames of their own, and functions without effect.
 static int is_other(const char *name)
 {
 	static const char *const whole[] = {
@@ -66,7 +68,7 @@ static int is_other(const char *name)
 	return 0;
 }
 
-// The number of symbols, from the chains of the hash table.
+// Returns the number of symbols, from the chains of the hash table.
 static uint32_t symbols(const uint32_t *hash)
 {
 	uint32_t buckets = hash[0], first = hash[1], bloom = hash[2], last = 0, i;
@@ -128,7 +130,8 @@ static void walk(void)
 	port_open(&port);
 	v = verbs_get_ctx(port.ctx);
 	CHECK(v, "there is no table");
-	// The functions of a context's table lie below the word `sz`. A word that is no function is null.
+	// The functions of a context's table lie below the word `sz`. A word without a function is
+	// null.
 	word = (void **)((char *)port.ctx - (v->sz - sizeof(struct ibv_context)));
 	for (at = (char **)word; (void *)at < (void *)&v->sz; at++)
 		if (*at)
@@ -147,10 +150,10 @@ static void walk(void)
 	printf("ok walk\n");
 }
 
-// The call that has begun last, and whether all calls have returned.
+// `last` names the call that began last. `returned` says that all calls have returned.
 static const char *volatile last = "none";
 static volatile int returned;
-// Whether the thread has cancelled itself before its calls.
+// The thread has cancelled itself before the calls.
 static int cancelled;
 
 #define CALL(call) (last = #call, (call))
@@ -196,7 +199,7 @@ static void control_calls(void)
 	free(memory);
 }
 
-// With queue pairs: also the calls of the data path, and posts that fail.
+// Calls with queue pairs. This includes calls of the data path and posts that fail.
 static void queue_pair_calls(void)
 {
 	static uint64_t words[2];
@@ -277,7 +280,7 @@ static void calls(void)
 		pthread_t t;
 		void *result;
 
-		// After each cancelled thread, another thread makes the same calls.
+		// After each cancelled thread, a thread without cancellation makes the same calls.
 		cancelled = i % 2 == 0;
 		returned = 0;
 		alarm(60);

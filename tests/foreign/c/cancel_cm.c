@@ -1,4 +1,6 @@
-// Threads that wait for an event of rdma_cm are cancelled, and the channel works on. usage: cancel_cm ROUNDS
+// The test cancels threads that wait for an event of rdma_cm. The event channel must work
+// afterwards.
+// usage: cancel_cm ROUNDS
 #include "rig.h"
 #include <arpa/inet.h>
 #include <netinet/in.h>

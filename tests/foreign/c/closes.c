@@ -1,5 +1,6 @@
-// A program closes all its descriptors while a device is open, and gets their numbers for files or sockets of its own.
-// Whatever the device does afterwards, its files stay empty, its sockets keep what is in them, and all stay open.
+// A program closes all its descriptors while a device is open, and opens files or sockets with the
+// same numbers. The device must not touch these descriptors. The files stay empty, the sockets keep
+// their contents, and all descriptors stay open.
 // usage: closes files|sockets|datagrams
 #define _GNU_SOURCE
 #include "rig.h"
@@ -23,7 +24,8 @@ static void open_files(void)
 			CHECK(own[count] >= 0, "a file");
 			continue;
 		}
-		// A stream or a datagram socket with something to read, whose other end the program has as well.
+		// A pair of stream or datagram sockets with data to read. The program holds both
+		// ends.
 		CHECK(!socketpair(AF_UNIX, kind == 1 ? SOCK_STREAM : SOCK_DGRAM, 0, fd), "sockets");
 		for (int i = 0; i < 2; i++) {
 			CHECK(write(fd[i], MARK, sizeof(MARK)) == sizeof(MARK), "write");
@@ -89,7 +91,7 @@ int main(int argc, char **argv)
 				   *bad_wr;
 		struct ibv_wc wc[16];
 
-		// What of this works is not the matter.
+		// These calls may fail, since only the descriptors matter here.
 		if (i % 64 < 32) {
 			ibv_post_recv(b, &rr, &bad_rr);
 			ibv_post_send(a, &wr, &bad_wr);
@@ -98,7 +100,8 @@ int main(int argc, char **argv)
 		ibv_poll_cq(event_cq, 16, wc);
 		ibv_req_notify_cq(event_cq, 0);
 		if (i % 16 == 0) {
-			// More objects, each with an entry of a table: beyond the first page, too.
+			// Creates more objects. Each object takes an entry of a table, also beyond
+			// the first page.
 			struct ibv_qp *more = qp_new(&p, IBV_QPT_RC, cq, cq, 1);
 
 			qp_init(&p, more);
@@ -108,7 +111,7 @@ int main(int argc, char **argv)
 		}
 	}
 	check_files("traffic");
-	// Errors raise events.
+	// Errors also raise events.
 	qp_to_err(b);
 	usleep(100000);
 	check_files("errors");

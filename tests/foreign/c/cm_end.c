@@ -1,11 +1,15 @@
-// One end of a connection whose other end is killed: `cm_end SIDE STAGE ROLE ADDRESS PORT`. SIDE is `server` or `client`.
-// Both go up to the STAGE and print READY. ROLE `dies` stays there until it is killed; `hears` goes on when it gets SIGUSR1,
-// where there is something left to do for it, and prints what it heard: an event and its status. The last SIGUSR1 says that
-// the other end is dead.
+// One end of a connection. The test kills the other end.
+// usage: cm_end SIDE STAGE ROLE ADDRESS PORT. SIDE is `server` or `client`.
+// Both ends go to STAGE and print READY. An end with the ROLE `dies` stays there until the test
+// kills the process. An end with the ROLE `hears` continues. If the end still has something to do
+// in this stage, the end waits for SIGUSR1 first. Then the end prints the event and its status. The
+// last SIGUSR1 says that the other end is dead.
 #include "cm_rig.h"
 #include <sys/signalfd.h>
 
-// From the death on, less than the protocol takes to ask again (4.8 s), unless nobody can know of it.
+// Limits of the wait for an event, in milliseconds after the death. AT_ONCE is shorter than the CM
+// protocol's wait before a retransmission (4.8 s). LATER is for stages in which no process can
+// report the death.
 enum { AT_ONCE = 4000, LATER = 100000 };
 
 enum stage { RESOLVED, ASKED, LOOKUP, ANSWERED, ESTABLISHED, DISCONNECTING };
@@ -21,7 +25,8 @@ static void say(const char *word)
 	fflush(stdout);
 }
 
-// The stage is reached. `waits`: what is left to do is done when the other end has been dealt with.
+// Says that the stage is reached. With `waits`, the end continues only after SIGUSR1, when the test
+// has dealt with the other end.
 static void ready(int waits)
 {
 	sigset_t set;
@@ -38,7 +43,7 @@ static void ready(int waits)
 	signalled = 1;
 }
 
-// Waits for an event: until the death is known, and for the limit from then on.
+// Waits for an event or for the signal about the death. After the signal the wait ends at `limit`.
 static int comes(struct rdma_event_channel *channel)
 {
 	struct pollfd at[2] = {{.fd = channel->fd, .events = POLLIN}, {.events = POLLIN}};
@@ -60,7 +65,7 @@ static int comes(struct rdma_event_channel *channel)
 	return come;
 }
 
-// An event waits, and stays.
+// Waits for an event, and leaves the event in the channel.
 static void unread(struct rdma_event_channel *channel)
 {
 	struct pollfd at = {.fd = channel->fd, .events = POLLIN};
@@ -73,7 +78,8 @@ static void heard(struct rdma_event_channel *channel)
 	enum rdma_cm_event_type kind;
 	struct rdma_cm_event *event;
 
-	// A client may establish what is over before the news has come.
+	// The client may establish a connection that is already over, because the news of the death
+	// has not arrived. So ESTABLISHED does not end the loop.
 	do {
 		if (!comes(channel)) {
 			say("HEARD nothing");
@@ -168,7 +174,8 @@ static void ask(const char *address, int port, enum rdma_port_space ps)
 	CHECK(!rdma_create_qp(id, NULL, &attr), "create_qp");
 	if (stage == RESOLVED) {
 		ready(1);
-		// A request that meets a dying process is lost, and comes again after its timeout.
+		// A request that reaches a dying process is lost. The CM sends the request again
+		// after the timeout.
 		limit = LATER;
 	}
 	client_connect(id, NULL);

@@ -1,6 +1,8 @@
-// Connections that come and go leave nothing behind: `cm_many leaks WARM COUNT` connects and disconnects between two
-// processes, one connection after the other, and compares what each process has after WARM of them with what it has after
-// COUNT more, three times; `cm_many backlog` asks for more connections than a listener has room for.
+// Connections that come and go must leak nothing.
+// `cm_many leaks WARM COUNT` connects and disconnects two processes repeatedly. After WARM
+// connections the program counts the resources of each process. Then three rounds of COUNT
+// connections follow, each with another count.
+// `cm_many backlog` makes more connection requests than the backlog of a listener allows.
 #include "cm_rig.h"
 
 #include <dirent.h>
@@ -9,7 +11,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-// What a process has, once nothing is under way.
+// The resources of a process while no connection is in progress.
 struct census {
 	long descriptors, threads, heap, shared, resident;
 };
@@ -29,7 +31,7 @@ static long status_of(const char *name)
 	return value;
 }
 
-// Descriptors, and the bytes of memory that those without a name hold.
+// Counts the descriptors, and the memory of anonymous files (memfd).
 static void descriptors(struct census *c)
 {
 	DIR *dir = opendir("/proc/self/fd");
@@ -56,7 +58,7 @@ static struct census census(void)
 	struct census c = {0};
 	struct mallinfo2 heap;
 
-	// Time-waits run out.
+	// The time-wait states end during this sleep.
 	usleep(2500 * 1000);
 	descriptors(&c);
 	c.threads = status_of("Threads");
@@ -66,8 +68,8 @@ static struct census census(void)
 	return c;
 }
 
-// Queue pair numbers of a slot. Each number that is new touches its place in a table that peers read, and in tables of
-// the process.
+// NUMBERS is the number of queue pair numbers in a slot. PLACE is the number of bytes that a new
+// number touches in the published tables. OWN_PLACE is the same for tables of the process.
 enum { NUMBERS = 1 << 14, PLACE = 256, OWN_PLACE = 16 };
 
 enum { ROUNDS = 3 };
@@ -77,8 +79,8 @@ static long lesser(long a, long b)
 	return a < b ? a : b;
 }
 
-// What came to what a process has, in the round in which the least came: a buffer that grows, or a descriptor that is
-// opened, once does not count. What is lost with each connection is lost in each round.
+// Keeps the smallest growth of each resource over all rounds. Single growth, such as a larger
+// buffer or a new descriptor, does not count. A leak of each connection appears in each round.
 static void note(const char *who, struct census *least, const struct census *a, const struct census *b)
 {
 	printf("%s: descriptors %ld %ld, threads %ld %ld, heap %ld %ld, shared %ld %ld, resident %ld %ld\n", who,
@@ -99,12 +101,13 @@ static void judge(const struct census *least, int warm, int count)
 	CHECK(least->descriptors <= 0, "%ld descriptors", least->descriptors);
 	CHECK(least->threads <= 0, "%ld threads", least->threads);
 	CHECK(least->shared <= PLACE * new, "shared memory: %ld bytes", least->shared);
-	// Less than the smallest allocation for each connection.
+	// The limit for each connection is below the smallest allocation.
 	CHECK(least->heap < 8L * count + OWN_PLACE * new + 4096, "heap: %ld bytes", least->heap);
 	CHECK(least->resident < 64L * count + (1 << 20), "memory: %ld bytes", least->resident);
 }
 
-// All numbers are of one slot: a process that loses them claims another one.
+// All queue pair numbers must belong to the same slot. A process that leaks numbers would have to
+// claim a second slot.
 static void same_slot(const struct rdma_cm_id *id)
 {
 	static uint32_t slot;
@@ -183,7 +186,8 @@ static void leaks(int warm, int count)
 
 enum { ASKING = 10, ROOM = 4 };
 
-// What has no room is left alone and asks again: all are served in the end, and never more wait than there is room for.
+// The listener drops a request when the backlog is full, and the client repeats the request. So the
+// server receives every request, and the number of waiting requests stays within the backlog.
 static void backlog(void)
 {
 	struct rdma_cm_id *clients[ASKING], *servers[ASKING];
@@ -197,7 +201,7 @@ static void backlog(void)
 		client_connect(clients[i], "hello");
 	}
 	while (served < ASKING) {
-		// A second, in which nobody reads: those that wait fill the backlog.
+		// The server reads no request for a second, so waiting requests fill the backlog.
 		usleep(1000 * 1000);
 		for (n = 0; n <= ASKING; n++) {
 			struct pollfd at = {.fd = l.channel->fd, .events = POLLIN};
@@ -209,7 +213,8 @@ static void backlog(void)
 			servers[served++] = event->id;
 			CHECK(!rdma_ack_cm_event(event), "ack");
 		}
-		// Who asks again while these are read finds room: that is chance, and not the rule.
+		// A client that repeats a request during these reads finds room. The test accepts
+		// one such round.
 		more += n > ROOM;
 		CHECK(n > 0 && n < 2 * ROOM && more <= 1, "%d requests waited", n);
 		printf("%d waited\n", n);

@@ -1,4 +1,5 @@
-// What C programs over librdmacm share: channels that wait for a bounded time, a listener, a client, and both joined.
+// Shared code of the C programs over librdmacm: channels with a limited wait, a listener, a client,
+// and a connected pair.
 #ifndef CM_RIG_H
 #define CM_RIG_H
 #define _GNU_SOURCE
@@ -25,7 +26,7 @@ static UNUSED struct sockaddr_in ipv4(const char *host, int port)
 	return a;
 }
 
-// A channel that does not wait by itself.
+// Opens a non-blocking event channel.
 static UNUSED struct rdma_event_channel *channel_open(void)
 {
 	struct rdma_event_channel *channel = rdma_create_event_channel();
@@ -35,7 +36,7 @@ static UNUSED struct rdma_event_channel *channel_open(void)
 	return channel;
 }
 
-// The next event, which has to be of this kind; within half a minute.
+// Returns the next event, which must be of this kind and must arrive within 30 seconds.
 static UNUSED struct rdma_cm_event *expect(struct rdma_event_channel *channel, unsigned int kind)
 {
 	struct pollfd at = {.fd = channel->fd, .events = POLLIN};
@@ -96,7 +97,7 @@ static UNUSED void listener_close(struct listener *l)
 	rdma_destroy_event_channel(l->channel);
 }
 
-// An id whose route to the listener is known.
+// Returns an id with a resolved route to the listener.
 static UNUSED struct rdma_cm_id *resolve_to(struct listener *l, enum rdma_port_space ps)
 {
 	struct rdma_event_channel *channel = channel_open();
@@ -158,7 +159,7 @@ struct pair {
 	struct rdma_cm_id *client, *server;
 };
 
-// A client and a server, connected, each with the other's words.
+// Opens a connected client and server. Each end has received the private data of the other end.
 static UNUSED void pair_open(struct pair *p, const char *client, const char *server)
 {
 	struct rdma_cm_event *event;

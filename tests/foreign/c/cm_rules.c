@@ -1,5 +1,5 @@
-// Rules of librdmacm that programs lean on, as its manual pages have them, between ids of one process: `cm_rules NAME` runs
-// one case of the table at the end.
+// Rules of librdmacm, as in the manual pages, that programs depend on. All ids belong to one
+// process. `cm_rules NAME` runs a single case of the table at the end.
 #include "cm_rig.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -60,7 +60,7 @@ static void wrong_arguments(void)
 	FAILS(rdma_join_multicast_ex(id, &join, NULL), EINVAL);
 	FAILS(rdma_set_option(id, 7, 7, &big, sizeof(big)), ENOSYS);
 	CHECK(!rdma_destroy_id(id), "destroy");
-	// Without a channel the id is synchronous, and stays so.
+	// An id without a channel is synchronous. The id can never move to a channel.
 	CHECK(!rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP), "create");
 	FAILS(rdma_migrate_id(id, NULL), EINVAL);
 	FAILS(rdma_get_cm_event(NULL, &event), EINVAL);
@@ -87,7 +87,7 @@ static void addresses(void)
 	FAILS(rdma_bind_addr(other, (struct sockaddr *)&foreign), EADDRNOTAVAIL);
 	FAILS(rdma_bind_addr(id, (struct sockaddr *)&any), EINVAL);
 	CHECK(!rdma_destroy_id(other) && !rdma_destroy_id(id), "destroy");
-	// Those who agree may share.
+	// Two ids may share an address if both ids set RDMA_OPTION_ID_REUSEADDR.
 	CHECK(!rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), "create");
 	CHECK(!rdma_create_id(channel, &other, NULL, RDMA_PS_TCP), "create");
 	CHECK(!rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &yes, sizeof(yes)), "reuse");
@@ -104,7 +104,8 @@ static void synchronous_loopback(void)
 	struct sockaddr_in any = ipv4("127.0.0.1", 0);
 	struct rdma_cm_id *id;
 
-	// As in Linux: libfabric takes the device of such an id for the only one to be used.
+	// A synchronous id at a loopback address gets no device from the bind, as in Linux. If such
+	// an id had a device, libfabric would use only this device.
 	CHECK(!rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP), "create");
 	CHECK(!rdma_bind_addr(id, (struct sockaddr *)&any) && rdma_get_src_port(id), "bind");
 	CHECK(!id->verbs && !id->pd, "no device yet");
@@ -286,7 +287,7 @@ static void synchronous(void)
 	CHECK(client->event && client->event->event == RDMA_CM_EVENT_ESTABLISHED, "the event is kept at the id");
 	CHECK(!pthread_join(thread, &server), "join");
 	CHECK(state(client) == IBV_QPS_RTS && state(server) == IBV_QPS_RTS, "ready to send");
-	// Each call waits for its end's event, and needs the other call.
+	// Each call waits for an event that the call of the other end causes.
 	CHECK(!pthread_create(&thread, NULL, disconnect, server), "thread");
 	CHECK(!rdma_disconnect(client) && state(client) == IBV_QPS_ERR, "disconnect");
 	CHECK(!pthread_join(thread, NULL) && state(server) == IBV_QPS_ERR, "the other end");
@@ -350,7 +351,8 @@ static void none_comes(struct rdma_event_channel *channel, const char *which)
 	CHECK(!poll(&at, 1, 1000), "an event came %s", which);
 }
 
-// The end that is disconnected from decides when the other end hears of it. The peer's library answers for no program.
+// After a disconnect by the client, the program of the server decides when the client gets the
+// event. The server's library does not answer for the program.
 static void answered_by_the_program(void)
 {
 	struct pair p;
@@ -365,7 +367,7 @@ static void answered_by_the_program(void)
 	drop(p.client->channel, RDMA_CM_EVENT_TIMEWAIT_EXIT);
 	drop(p.l.channel, RDMA_CM_EVENT_TIMEWAIT_EXIT);
 	pair_free(&p);
-	// A server that only destroys its id answers, too.
+	// A server that only destroys the id also answers.
 	pair_open(&p, NULL, NULL);
 	CHECK(!rdma_disconnect(p.client), "disconnect");
 	drop(p.l.channel, RDMA_CM_EVENT_DISCONNECTED);
@@ -422,7 +424,7 @@ static void destroy_waits(void)
 	listener_close(&l);
 }
 
-// Of rdma-core 60; the headers here may be older.
+// Functions of rdma-core 60. The headers of this machine may be older.
 static int (*resolve_addrinfo)(struct rdma_cm_id *, const char *, const char *, const struct rdma_addrinfo *);
 static int (*query_addrinfo)(struct rdma_cm_id *, struct rdma_addrinfo **);
 static int (*write_cm_event)(struct rdma_cm_id *, unsigned int, int, uint64_t);
@@ -507,7 +509,7 @@ static void rsockets(void)
 	CHECK(rpoll(&at, 0, 10) == 0, "rpoll of nothing");
 }
 
-// An id, a channel and an event that are no more, in whatever call.
+// Calls with an id, a channel or an event that the program has destroyed or acknowledged.
 static void destroyed(void)
 {
 	struct sockaddr_in to = ipv4("127.0.0.1", 1);
@@ -552,10 +554,11 @@ static void destroyed(void)
 	}
 }
 
-// Copies through the kernel (`process_vm_readv` and `process_vm_writev`) of the thread with the filter.
+// The number of kernel copies (`process_vm_readv` and `process_vm_writev`) by the thread with the
+// filter.
 static volatile sig_atomic_t copies;
 
-// A copy that the filter stops is counted, and refused with EPERM.
+// Counts a copy that the filter stops, and makes the call fail with EPERM.
 static void on_copy(int number, siginfo_t *info, void *context)
 {
 	ucontext_t *at = context;
@@ -587,7 +590,8 @@ static void stop_copies(void)
 	CHECK(!prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter), "filter");
 }
 
-// Requests and answers are typed: no call copies between the program's own addresses through the kernel.
+// Requests and answers are typed. So no call copies between the program's own addresses through the
+// kernel.
 static void no_copies(void)
 {
 	ssize_t (*bytes)(int, const void *, size_t) = dlsym(RTLD_DEFAULT, "adverb_ucma_write");

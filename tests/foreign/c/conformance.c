@@ -1,5 +1,5 @@
-// Cases in which IBTA, NICs and soft-RoCE differ, or which programs get wrong: docs/conformance.md has the table. Each
-// case says what Adverb does.
+// Cases in which IBTA, NICs and soft-RoCE differ, and cases that programs often get wrong.
+// docs/conformance.md has the table. Each case checks the behaviour of Adverb.
 // usage: conformance CASE
 #include "rig.h"
 
@@ -25,7 +25,8 @@ static void open_regions(void)
 	to[0] = 2;
 }
 
-// Two joined RC queue pairs: `a` completes into `left`, `b` into `right`.
+// Opens two joined RC queue pairs. Completions of `a` go to `left`, and completions of `b` go to
+// `right`.
 static void open_pair(void)
 {
 	open_regions();
@@ -82,7 +83,7 @@ static void post_recv(struct ibv_qp *qp, uint64_t wr_id)
 	CHECK(!ibv_post_recv(qp, &wr, &bad), "receive");
 }
 
-// READ, WRITE and atomics on UD: the post is refused, the queue pair stays in RTS and sends.
+// A post of a READ, WRITE or atomic on UD is refused. The queue pair stays in RTS and can send.
 static void ud_has_sends_alone(void)
 {
 	static const enum ibv_wr_opcode opcodes[] = {IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM,
@@ -155,7 +156,8 @@ static void bind_type_1(struct ibv_qp *qp, struct ibv_cq *cq, struct ibv_mw *mw)
 	is_status(poll_one(cq), qp, 91, IBV_WC_SUCCESS);
 }
 
-// A SEND that invalidates `key` at `b`: its sender has its acknowledgement, the receive and its queue pair fail.
+// Sends a SEND that invalidates `key` at `b`. The sender gets an acknowledgement. The receive
+// fails, and `b` goes to the error state.
 static void invalidate_fails(uint32_t key)
 {
 	struct ibv_sge sge = part(mine, 8);
@@ -201,8 +203,8 @@ static void invalidate_of_another_queue_pairs_window(void)
 	invalidate_fails(mw->rkey);
 }
 
-// A number in a structure of the window or region that is not its own is refused as an unknown object. That of the queue
-// pair is not looked at.
+// A bind is refused with ENOENT if the structure of the window or region has a wrong `handle`. The
+// `handle` of the queue pair is not checked.
 static void binds_of_foreign_handles(void)
 {
 	struct ibv_mw_bind bind = {.wr_id = 3, .send_flags = IBV_SEND_SIGNALED};
@@ -224,7 +226,7 @@ static void binds_of_foreign_handles(void)
 	CHECK(state_of(b) == IBV_QPS_RTS, "state");
 }
 
-// Destroyed windows and regions are refused at once, in binds of either type.
+// A bind of a destroyed window or region is refused at the post, for both types of windows.
 static void binds_of_destroyed_handles(void)
 {
 	struct ibv_mw_bind bind = {.wr_id = 3, .send_flags = IBV_SEND_SIGNALED};
@@ -256,7 +258,8 @@ static void binds_of_destroyed_handles(void)
 	CHECK(!ibv_poll_cq(right, 1, &(struct ibv_wc){0}), "a completion");
 }
 
-// An atomic returns 8 bytes: less room fails at the requester and changes nothing. Of more room the first 8 are written.
+// An atomic returns 8 bytes. With less room the atomic fails at the requester and changes nothing.
+// With more room only the first 8 bytes are written.
 static void swaps_of_a_wrong_length(void)
 {
 	static const uint32_t lengths[] = {16, 9, 8, 7, 4, 0};
@@ -285,7 +288,8 @@ static void swaps_of_a_wrong_length(void)
 	}
 }
 
-// A destroyed queue is refused. One without a channel is armed in vain. Its number is not looked at.
+// An arm of a destroyed CQ is refused. An arm of a CQ without a channel succeeds without effect.
+// The `handle` of a CQ is not checked.
 static void arming(void)
 {
 	struct ibv_comp_channel *channel;

@@ -1,5 +1,6 @@
-// The blocking way to use completion events, as ibv_get_cq_event(3) lays it out, made into a whole program:
-// prepare, wait, acknowledge, ask again, empty the CQ; repeated until every message has arrived.
+// The blocking use of completion events from ibv_get_cq_event(3), as a whole program. The steps
+// are: prepare, wait, acknowledge, arm again, poll until empty. The program repeats the steps until
+// every message has arrived.
 #include "rig.h"
 
 #define MESSAGES 100
@@ -32,7 +33,7 @@ int main(void)
 	CHECK(mr_out, "mr");
 	qp_pair(&port, from, to);
 
-	// Ask before any completion can be made.
+	// Arm the CQ before the first completion is possible.
 	CHECK(!ibv_req_notify_cq(cq, 0), "req_notify");
 	for (i = 0; i < MESSAGES; i++) {
 		struct ibv_sge s = {(uintptr_t)in, sizeof(in), mr->lkey};
@@ -54,7 +55,7 @@ int main(void)
 		ibv_ack_cq_events(ev_cq, 1);
 		events++;
 		CHECK(!ibv_req_notify_cq(ev_cq, 0), "req_notify");
-		// There may be an event without a completion: then this finds the CQ empty.
+		// An event can arrive without a completion. Then this loop finds the CQ empty.
 		do {
 			ne = ibv_poll_cq(cq, 1, &wc);
 			CHECK(ne >= 0, "poll");

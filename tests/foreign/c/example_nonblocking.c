@@ -1,5 +1,6 @@
-// The non-blocking way to use completion events, as ibv_get_cq_event(3) lays it out, made into a whole program:
-// the descriptor is set to O_NONBLOCK and watched with poll(); repeated until every message has arrived.
+// The non-blocking use of completion events from ibv_get_cq_event(3), as a whole program. The
+// program sets O_NONBLOCK on the descriptor and watches the descriptor with poll(), until every
+// message has arrived.
 #include "rig.h"
 
 #define MESSAGES 100
@@ -34,7 +35,7 @@ int main(void)
 	CHECK(mr_out, "mr");
 	qp_pair(&port, from, to);
 
-	// Ask before any completion can be made.
+	// Arm the CQ before the first completion is possible.
 	CHECK(!ibv_req_notify_cq(cq, 0), "req_notify");
 	for (i = 0; i < MESSAGES; i++) {
 		struct ibv_sge s = {(uintptr_t)in, sizeof(in), mr->lkey};
@@ -63,7 +64,7 @@ int main(void)
 		ibv_ack_cq_events(ev_cq, 1);
 		events++;
 		CHECK(!ibv_req_notify_cq(ev_cq, 0), "req_notify");
-		// There may be an event without a completion: then this finds the CQ empty.
+		// An event can arrive without a completion. Then this loop finds the CQ empty.
 		do {
 			ne = ibv_poll_cq(cq, 1, &wc);
 			CHECK(ne >= 0, "poll");
@@ -75,7 +76,7 @@ int main(void)
 			poll_good(send_cq);
 		} while (ne);
 	}
-	// Everything has been read: now there may be one event left over at most, and then nothing.
+	// All messages have arrived. The channel holds at most one more event.
 	for (i = 0; !ibv_get_cq_event(channel, &ev_cq, &ev_ctx); i++)
 		ibv_ack_cq_events(ev_cq, 1);
 	CHECK(errno == EAGAIN && i <= 1, "%d events left", i);

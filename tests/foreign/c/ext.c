@@ -1,5 +1,6 @@
-// What Adverb offers beside verbs, from C (EXT-1 to EXT-4), one case a process.
-// usage: ext CASE; the table of cases is at the end. Prints "ok CASE" and ends with status 0, or FAIL with the place.
+// Adverb's extensions of verbs, called from C (EXT-1 to EXT-4), one case a process.
+// usage: ext CASE. The table of cases is at the end. The program prints "ok CASE" and ends with
+// status 0, or prints FAIL with the place.
 #include "rig.h"
 #include "adverb.h"
 
@@ -30,7 +31,7 @@ static void set_up(void)
 	CHECK(mr, "mr");
 }
 
-// n messages from a to b; they are in the queue when this returns.
+// Sends `n` messages from `a` to `b`. On return all receive completions are in `cq`.
 static void burst(int n)
 {
 	struct ibv_sge sge = {(uintptr_t)memory, 8, mr->lkey};
@@ -53,7 +54,7 @@ static void burst(int n)
 	}
 }
 
-// How many events wait; they are read and acknowledged.
+// Reads and acknowledges all waiting events. Returns their number.
 static int events(void)
 {
 	struct ibv_cq *got;
@@ -71,7 +72,8 @@ static int events(void)
 
 static void peek(void)
 {
-	// All but what pads the structure at its end, which nobody writes.
+	// The length without the padding at the end of the structure. The library does not write
+	// the padding.
 	size_t fields = offsetof(struct ibv_wc, dlid_path_bits) + sizeof(uint8_t);
 	struct ibv_wc wc[8], taken[8];
 	int i;
@@ -114,7 +116,7 @@ static void batches(void)
 	attr.moderate.cq_period = 2000;
 	CHECK(!ibv_modify_cq(cq, &attr), "modify");
 	for (i = 0; i < 2; i++) {
-		// First of the one that was left.
+		// The first event is for the completion that is left from the burst of nine.
 		struct pollfd p = {.fd = channel->fd, .events = POLLIN};
 
 		if (i)
@@ -142,7 +144,7 @@ static void overlooked(void)
 	CHECK(adverb_overlooked(channel) == 0, "polled until empty");
 }
 
-// The report names the function that armed with adverb_notify_cq; the suite reads it.
+// The report names this function as the place of the arm. The test suite checks the name.
 static void __attribute__((noinline)) arm_the_queue(void)
 {
 	int armed = adverb_notify_cq(cq, ADVERB_NOTIFY_NEXT, 0);
@@ -150,7 +152,7 @@ static void __attribute__((noinline)) arm_the_queue(void)
 	CHECK(!armed, "arm");
 }
 
-// What the library says comes through this program, which so knows when it was told.
+// Standard error of the library goes through this program, so the program can wait for the report.
 static void named(void)
 {
 	int ends[2], outside = dup(2);
@@ -163,7 +165,7 @@ static void named(void)
 	burst(3);
 	arm_the_queue();
 	while (!strstr(text, "lost wake-up") || text[len - 1] != '\n') {
-		// It waits for the event, too, and does not poll the queue.
+		// The thread also waits for the event, and does not poll the queue.
 		struct pollfd p[] = {{.fd = ends[0], .events = POLLIN}, {.fd = channel->fd, .events = POLLIN}};
 
 		CHECK(now() < end, "nothing is said but \"%s\"", text);

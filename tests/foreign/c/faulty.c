@@ -1,4 +1,5 @@
-// Opens a device and, where FAULT_ names one, makes a mistake that a sanitizer has to report.
+// Opens a device. With a macro FAULT_..., the program also makes a mistake that a sanitizer must
+// report.
 #include "rig.h"
 
 static UNUSED int shared;
@@ -30,9 +31,9 @@ int main(void)
 #endif
 	free(block);
 #ifdef FAULT_LEAK
-	/* Many, since a leak checker takes whatever looks like a pointer for one: the bytes of a single
-	   address may lie unused in some live object that was built on the stack where the address
-	   was. */
+	/* Leak many blocks. A leak checker takes any word that looks like a pointer for a
+	   reference. The address of a single block could lie in the unused bytes of a live object,
+	   built where the address was on the stack. */
 	for (int i = 0; i < 32; i++) {
 		block = malloc(200);
 		memset(block, 1, 200);

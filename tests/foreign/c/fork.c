@@ -1,5 +1,6 @@
-// A process with open objects and running traffic forks; each child opens a context of its own and talks to itself
-// while the parent goes on. usage: fork plain|init (init calls ibv_fork_init first)
+// A process with open objects and running traffic forks. Each child opens a context and exchanges
+// messages between two queue pairs, while the traffic of the parent continues.
+// usage: fork plain|init (with init, the program calls ibv_fork_init first)
 #include "rig.h"
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -10,7 +11,8 @@
 
 static volatile int stop;
 
-// Whole pages of its own: after ibv_fork_init registered pages are not in the child, and the heap must be.
+// Returns whole pages outside of the heap. After ibv_fork_init a child has no registered pages, but
+// the child needs the heap.
 static void *pages(void)
 {
 	void *p = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -19,7 +21,8 @@ static void *pages(void)
 	return p;
 }
 
-// Sends MESSAGES (or, with `flag`, until it is set) from one queue pair to the other and checks every byte.
+// Sends messages from one queue pair to the other and checks every byte. Without `flag` the
+// function sends MESSAGES messages, and with `flag` until `*flag` is set.
 static uint64_t traffic(struct port *p, int who, volatile int *flag)
 {
 	struct ibv_cq *scq = cq_new(p, 8, NULL, NULL), *rcq = cq_new(p, 8, NULL, NULL);
@@ -69,7 +72,7 @@ int main(int argc, char **argv)
 		CHECK(!ibv_fork_init(), "ibv_fork_init");
 	alarm(120);
 	port_open(&port);
-	traffic(&port, 99, NULL); // the engine has run before the fork
+	traffic(&port, 99, NULL); // the device has carried traffic before the fork
 	CHECK(!pthread_create(&t, NULL, parent_traffic, &port), "thread");
 	for (i = 0; i < CHILDREN; i++) {
 		pids[i] = fork();
@@ -92,7 +95,8 @@ int main(int argc, char **argv)
 	stop = 1;
 	pthread_join(t, &count);
 	CHECK((uintptr_t)count > 0, "the parent did nothing");
-	// A child that only exits, or cleans up what it inherited first, must not take anything away from the parent.
+	// A child may exit at once, or may first clean up inherited objects. The parent must lose
+	// nothing.
 	pids[0] = fork();
 	if (!pids[0])
 		exit(0);

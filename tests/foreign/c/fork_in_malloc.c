@@ -1,7 +1,9 @@
-// A signal handler that interrupts malloc calls fork. glibc's fork then waits for a lock of malloc that its own thread holds. The
-// program must still end by SIGTERM, as it does without the device. usage: fork_in_malloc
+// A signal handler that interrupts malloc calls fork. The fork of glibc then waits for a lock of
+// malloc that the same thread holds. A signal must still end the program, as without the device.
+// usage: fork_in_malloc
 //
-// The signal is SIGSEGV: malloc reads a page that the program has made inaccessible, under malloc's lock.
+// The interrupting signal is SIGSEGV. The program makes a page inaccessible, and malloc reads this
+// page while malloc holds the lock.
 #define _GNU_SOURCE
 #include "rig.h"
 #include <sys/mman.h>
@@ -38,20 +40,21 @@ int main(void)
 	CHECK(child >= 0, "fork");
 	if (child == 0) {
 		port_open(&port);
-		// A free chunk of malloc's list, in the middle of its own pages.
+		// `large` becomes a free chunk in malloc's lists. `page` holds the list pointers of
+		// the chunk.
 		large = malloc(120000);
 		after = malloc(16);
 		CHECK(large && after, "memory");
 		page = (char *)((uintptr_t)large & ~4095ul);
 		free(large);
 		CHECK(!sigaction(SIGSEGV, &action, NULL), "sigaction");
-		// Ends the process if fork does not return. The handler of SIGALRM is the default.
+		// SIGALRM has the default action, and ends the process if fork does not return.
 		alarm(3);
 		CHECK(!mprotect(page, 4096, PROT_NONE), "mprotect");
 		large = malloc(100000);
 		_exit(large ? 0 : 4);
 	}
-	// Without a limit: the limit of the test ends a hang.
+	// This wait has no time limit. The limit of the test ends a hang.
 	CHECK(waitpid(child, &status, 0) == child, "wait");
 	CHECK(status == 0 || (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM), "status %x", status);
 	printf("ok fork in malloc: %s\n", status ? "ended by its signal" : "finished");

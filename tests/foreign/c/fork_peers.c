@@ -1,7 +1,8 @@
-// Two processes with a connection between them, and what forks on either side do to it: children that exit at once, a child that
-// scribbles over its copies of registered memory, a child that outlives its parent. What a process has registered is its own.
-// usage: fork_peers [heap] (heap: the first process registers its whole heap, where the library has its own things, and forks
-// before it connects)
+// Two processes have a connection, and both sides fork. Some children exit at once, and some write
+// into their copies of registered memory. The last child outlives the parent. Children must not
+// affect the memory that the parent has registered.
+// usage: fork_peers [heap]. With heap, the first process registers the whole heap, where the
+// library also has data, and forks before the process connects.
 #include "rig.h"
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -91,7 +92,8 @@ static void expect(struct end *e, int part, int who, int n, const char *what)
 	CHECK(!memcmp(e->mem[part], e->want, SIZE), "process %d: %s number %d", e->who, what, n);
 }
 
-// One side of an exchange: a message, a write and a read each way. Both sides say when the other may look.
+// One side of an exchange: a message, a WRITE and a READ in each direction. A side sends `r` when
+// the side is ready, and `d` when the side is done.
 static void exchange(struct end *e, int n)
 {
 	int other = 3 - e->who;
@@ -133,7 +135,8 @@ static void exiting_child(int how)
 	CHECK(waitpid(pid, &status, 0) == pid && status == 0, "child ended with %x", status);
 }
 
-// A child writes all over what its parent has registered; the parent and the peer see nothing of it.
+// The child overwrites all memory that the parent has registered. The parent and the peer must not
+// see the writes.
 static void scribbling_child(struct end *e, int n)
 {
 	int ready[2], i;
@@ -160,7 +163,8 @@ static void scribbling_child(struct end *e, int n)
 	close(ready[1]);
 }
 
-// Its child takes over: it waits until the parent is gone and opens a device of its own.
+// The second process obeys the orders of the first process. After the order `l` a child takes over.
+// The child waits until the parent has ended, and then opens a device.
 static void second(int fd)
 {
 	static struct end e, heir;
@@ -182,7 +186,7 @@ static void second(int fd)
 			scribbling_child(&e, ++n);
 			break;
 		case 'l':
-			// The child has all descriptors that its parent had.
+			// The child has all descriptors of the parent.
 			if (fork())
 				_exit(0);
 			alarm(120);
@@ -198,7 +202,8 @@ static void second(int fd)
 	}
 }
 
-// What a child does to its copy of the heap while it forks, its parent must not see.
+// Registers the whole heap and forks. During the fork the child changes its copy of the heap, and
+// the parent must not see the changes.
 static void fork_with_heap(struct port *p)
 {
 	unsigned long start = 0, end = 0;
@@ -258,7 +263,8 @@ int main(int argc, char **argv)
 	exchange(&e, ++n);
 	order(sv[0], 'x');
 	scribbling_child(&e, ++n);
-	// The second process ends while a child of it lives: that is the end of the connection.
+	// The second process ends while a child of the process lives. The connection ends with the
+	// process.
 	post(&e, IBV_WR_SEND, OUT, 0);
 	order(sv[0], 'l');
 	hear(sv[0], &c, 1);

@@ -1,6 +1,7 @@
-// Nothing that the device does around a fork allocates: a handler of a signal may have interrupted the allocator, and
-// allocators hold their locks over a fork. Each way to fork is taken with many shared blocks, while `allocations.c`
-// counts. usage: forks CASE
+// The device allocates nothing around a fork. A signal handler may have interrupted the allocator,
+// and allocators hold their locks during a fork. Each case forks with many shared blocks, while
+// `allocations.c` counts.
+// usage: forks CASE
 #define _GNU_SOURCE
 #include "rig.h"
 #include <sched.h>
@@ -58,7 +59,8 @@ static void touch_blocks(struct port *p)
 		CHECK(blocks[i], "a block");
 		memset(blocks[i], i, LEN);
 	}
-	// Some are in pieces, and some are not for children.
+	// The mprotect calls split some mappings. Children get no copy, or an empty copy, of some
+	// pages.
 	for (int i = 0; i < BLOCKS; i += 8) {
 		CHECK(!mprotect(blocks[i] + 4096, 4096, PROT_READ), "mprotect");
 		CHECK(!madvise(blocks[i + 1], LEN / 2, MADV_DONTFORK), "madvise");
@@ -68,7 +70,8 @@ static void touch_blocks(struct port *p)
 	CHECK(registered, "a region");
 }
 
-// A child that has its parent's bytes ends with 0, and with 3 if something was allocated on its side.
+// The child ends with 0 if the child has the bytes of the parent, and with 4 if not. An allocation
+// in the child makes the status 3.
 static void fork_once(pid_t (*way)(void), const char *name)
 {
 	allocations_begin();
@@ -96,7 +99,8 @@ static void every_way(void)
 
 static void spawned(void)
 {
-	// What the C library allocates itself, as for the arguments, is its own affair: the device does nothing here.
+	// posix_spawnp is not counted here, because the C library may allocate, as for the
+	// arguments. The device does nothing in this call.
 	char *argv[] = {"true", NULL};
 	pid_t pid;
 	int status;
@@ -126,8 +130,9 @@ static void *waits(void *word)
 	return NULL;
 }
 
-// The thread that forks runs on a block, in which another thread waits: first on a block that is not registered, then
-// on one that is.
+// The thread that forks uses a block as the signal stack, and another thread waits for a futex in
+// this block. In the first round the block is not registered. In the second round the block is
+// registered.
 static void on_a_block(void)
 {
 	for (int i = 0; i < 2; i++) {
@@ -168,7 +173,8 @@ static void on_alarm(int s)
 	errno = before;
 }
 
-// The handler interrupts the allocator of the program; if something below the fork allocated, this would hang.
+// The handler interrupts the program's allocator. If any code below the fork allocated, the fork
+// would hang.
 static void in_a_handler(void)
 {
 	for (by_call = 0; by_call < 2; by_call++) {
@@ -176,7 +182,8 @@ static void in_a_handler(void)
 
 		CHECK(!sigaction(SIGALRM, &a, NULL), "a handler");
 		for (forks = 0; forks < SIGNALS;) {
-			// Once: a timer that goes on fires again before the program goes on, if forks take longer.
+			// The timer fires a single time. If forks are slow, a periodic timer would
+			// fire again before the program continues.
 			struct itimerval t = {{0, 0}, {0, 100 + forks}};
 			int before = forks;
 
@@ -193,7 +200,7 @@ static void in_a_handler(void)
 	}
 }
 
-// A fork that is refused says so in the log, and allocates nothing for that.
+// The log must name a refused fork, and nothing may be allocated for the log.
 static void refused(void)
 {
 	struct rlimit few = {3, 3};

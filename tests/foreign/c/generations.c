@@ -1,12 +1,13 @@
-// A chain of 70 processes: each opens the device, creates a queue pair, and forks the next one. A child closes the sockets of its
-// parent's device, in every generation. usage: generations
+// A chain of 70 processes. Each process opens the device, creates a queue pair, and forks the next
+// process. In every generation the child closes the sockets of the parent's device.
+// usage: generations
 #include "rig.h"
 #include <dirent.h>
 #include <sys/wait.h>
 
 #define GENERATIONS 70
 
-// Open sockets of this process.
+// Returns the number of open sockets of this process.
 static int sockets(void)
 {
 	DIR *all = opendir("/proc/self/fd");
@@ -36,7 +37,8 @@ int main(void)
 		pid_t child;
 
 		alarm(60);
-		// The parent's background thread may have had a socket of its own for a moment.
+		// The fork may copy sockets that the parent's background thread had open for a
+		// moment.
 		here = sockets();
 		CHECK(here - before <= 3, "generation %d begins with %d sockets more than its parent", generation,
 		      here - before);

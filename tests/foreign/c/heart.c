@@ -1,18 +1,20 @@
-// What a program is told that loses its wake-ups (EXT-4) or its acknowledgements (EXT-5), one case a process.
-// usage: heart CASE; the table of cases is at the end. Prints "ok CASE" and ends with status 0, or FAIL with the place.
-// What the library says on standard error is read by the program itself, so that it goes on as soon as it was told, and
-// passed on.
+// The reports about lost wake-ups (EXT-4) and missing acknowledgements (EXT-5), one case a process.
+// usage: heart CASE. The table of cases is at the end. The program prints "ok CASE" and ends with
+// status 0, or prints FAIL with the place.
+// The program reads the library's standard error through a pipe, and forwards the lines. So the
+// program can continue at once after a report.
 #define _GNU_SOURCE
 #include "rig.h"
 #include <sys/epoll.h>
 
 #define BURST 10
-// Of these, what a receiver polls that returns too early.
+// The number of these messages that an early receiver polls before the next sleep.
 #define EARLY 2
 #define SLOT 64
-// Longest wait for anything.
+// The longest wait for anything, in seconds.
 #define LIMIT 20
-// How long "nothing is said" is watched: several times the library's own patience.
+// The time in which the library must stay silent. The library reports a waiting thread after a
+// fraction of this time.
 #define QUIET_MS 500
 
 static struct port port;
@@ -22,14 +24,14 @@ static struct ibv_qp *from, *to;
 static struct ibv_mr *mr;
 static uint8_t memory[2 * SLOT];
 
-// ---- What the library says.
+// ---- The output of the library.
 static struct {
 	int from_library, to_outside;
 	char text[1 << 14];
 	size_t len, passed_on;
 } said;
 
-// Before anything of the library runs: standard error becomes a pipe of ours.
+// Replaces standard error by a pipe. The call comes before any code of the library.
 static void listen_to_library(void)
 {
 	int ends[2];
@@ -40,7 +42,8 @@ static void listen_to_library(void)
 	said.from_library = ends[0];
 }
 
-// Takes in what was said within the time and passes whole lines on; 0 if nothing was.
+// Reads what the library writes within `ms`, and forwards whole lines. Returns 0 if the library
+// wrote nothing.
 static int hear(int ms)
 {
 	struct pollfd p = {.fd = said.from_library, .events = POLLIN};
@@ -62,7 +65,7 @@ static int hear(int ms)
 	return 1;
 }
 
-// Has the library said a whole line with these words?
+// Returns whether the library has written a whole line with these words.
 static int said_line(const char *words)
 {
 	const char *found = strstr(said.text, words);
@@ -89,7 +92,7 @@ static void expect_silence(const char *words)
 	CHECK(!strstr(said.text, words), "the library said \"%s\"", said.text);
 }
 
-// ---- A sender and a receiver of this process.
+// ---- A sender and a receiver in this process.
 static void recv_on(int n)
 {
 	struct ibv_sge s = {(uintptr_t)memory + SLOT, SLOT, mr->lkey};
@@ -129,8 +132,8 @@ static void close_all(void)
 	port_close(&port);
 }
 
-// Sends so many messages in one chain. When it returns all lie in the receiver's CQ: an acknowledgement follows the
-// completion.
+// Sends `n` messages in one chain. On return all messages are in the CQ of the receiver, because an
+// acknowledgement follows the completion.
 static void send_messages(int n)
 {
 	struct ibv_sge s = {(uintptr_t)memory, SLOT, mr->lkey};
@@ -152,8 +155,8 @@ static void send_messages(int n)
 enum sleep { IN_GET, IN_POLL, IN_EPOLL };
 static struct {
 	enum sleep sleep;
-	int early; // after the first event it polls EARLY completions and goes back to sleep
-	int want; // messages until it ends
+	int early; // after the first event: poll EARLY completions and go back to sleep
+	int want; // the thread ends after so many messages
 	volatile int received;
 	volatile int armed, burst_is_there;
 } receiver;
@@ -167,7 +170,7 @@ static int became(volatile int *flag)
 	return *flag;
 }
 
-// Not inlined: the library's report is to name it.
+// Not inlined, so that the report of the library can name this function.
 static void __attribute__((noinline)) arm_the_receiver(void)
 {
 	int r = ibv_req_notify_cq(recv_cq, 0);
@@ -175,7 +178,8 @@ static void __attribute__((noinline)) arm_the_receiver(void)
 	CHECK(r == 0, "req_notify %d", r);
 }
 
-// Sleeps on the descriptor as chosen; in ibv_get_cq_event that call itself sleeps.
+// Sleeps on the descriptor with the chosen call. For IN_GET the function returns, and
+// ibv_get_cq_event sleeps.
 static void sleep_on_channel(int epoll)
 {
 	struct pollfd p = {.fd = channel->fd, .events = POLLIN};
@@ -220,7 +224,7 @@ static void *receive(void *unused)
 		sleep_on_channel(epoll);
 		CHECK(!ibv_get_cq_event(channel, &cq, &context), "get");
 		CHECK(cq == recv_cq, "event of another CQ");
-		// It is slow: by the time it arms again the burst is there.
+		// The receiver is slow. The whole burst arrives before the second arm.
 		CHECK(!first || became(&receiver.burst_is_there), "the burst");
 		ibv_ack_cq_events(cq, 1);
 		arm_the_receiver();
@@ -247,7 +251,7 @@ static void burst(enum sleep sleep, int early)
 	if (early) {
 		wait_for_words("lost wake-up");
 		CHECK(receiver.received == EARLY, "%d received", receiver.received);
-		// The next message wakes it, and then it finds the others, too.
+		// The next message wakes the receiver, which then finds the other messages, too.
 		send_messages(1);
 	}
 	pthread_join(t, NULL);
@@ -282,7 +286,7 @@ static void get_early(void)
 	burst(IN_GET, 1);
 }
 
-// ---- Arming after polling, and never.
+// ---- Arms after polling, and no arm at all.
 static void *get_one(void *result)
 {
 	struct ibv_cq *cq;
@@ -306,7 +310,8 @@ static void interrupt(pthread_t t, int *result)
 	double end = now() + LIMIT;
 	void *none;
 
-	// The signal may come before the call, or between two looks of it: until the thread has ended.
+	// A signal may arrive before the call, or between two waits of the call. So the loop
+	// repeats the signal until the thread has ended.
 	while (pthread_tryjoin_np(t, &none)) {
 		CHECK(now() < end, "the thread does not end");
 		pthread_kill(t, SIGUSR1);
@@ -344,10 +349,11 @@ static void armed_too_late(void)
 	sleep_beside("lost wake-up");
 }
 
-// ---- Slow, but not lost: it polls all the time, a little.
+// ---- A slow program that polls all the time. No wake-up is lost.
 #define PACE_MS 25
 
-// Polls a burst that came before the arm, one by one. Answers whether the library was silent.
+// Polls a burst that arrived before the arm, one completion at a time. Returns whether the library
+// was silent.
 static int poll_slowly(int armed)
 {
 	size_t before = said.len;
@@ -357,7 +363,7 @@ static int poll_slowly(int armed)
 
 	send_messages(BURST);
 	if (armed) {
-		// As long as this event is not read it speaks of the burst.
+		// Until the program reads this event, the event announces the burst.
 		CHECK(!ibv_get_cq_event(channel, &cq, &context), "get");
 		ibv_ack_cq_events(cq, 1);
 	}
@@ -380,7 +386,7 @@ static void slow_poller(void)
 	close_all();
 }
 
-// ---- Acknowledgements that are missing.
+// ---- Missing acknowledgements.
 static volatile int destroyed;
 
 static void *destroy_cq(void *unused)

@@ -1,8 +1,7 @@
-/* Lists devices by way of a library that the program brings along.
- *   loader file PATH     opens PATH itself: a copy of libibverbs
- *   loader module PATH   opens PATH, a module that needs a copy of libibverbs
- *   loader own           by what the program is linked with (-DOWN)
- * Prints a line for each device. */
+/* Lists devices through a library of the program's own, and prints a line for each device.
+ *   `loader file PATH` opens PATH, a copy of libibverbs.
+ *   `loader module PATH` opens PATH, a module that needs a copy of libibverbs.
+ *   `loader own` uses the library that the program is linked with (-DOWN). */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* A copy of libibverbs as a wheel brings it, on a machine without a device that it knows. */
+/* A copy of libibverbs, as in a Python wheel, on a machine without a device that the copy knows. */
 #include <stddef.h>
 
 struct ibv_device;

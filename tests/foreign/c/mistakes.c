@@ -1,10 +1,11 @@
-// Mistakes of a first week, each three times, and a request that a queue pair of another process refuses. The log on standard error
-// says why. usage: mistakes
+// Common mistakes of beginners, each three times, and a request that a queue pair of another
+// process refuses. The log on standard error gives the reasons.
+// usage: mistakes
 #include "rig.h"
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-// What a process tells the other one.
+// The data that a process sends to the other process.
 struct end {
 	uint32_t qpn;
 	union ibv_gid gid;
@@ -32,7 +33,7 @@ static void exchange(int fd, const struct end *mine, struct end *theirs)
 	CHECK(read(fd, theirs, sizeof(*theirs)) == sizeof(*theirs), "read");
 }
 
-// Connects to the other process. Both are in RTS afterwards.
+// Connects to the other process. Both queue pairs are in RTS afterwards.
 static void join(int fd)
 {
 	struct end mine = open_end(), theirs, again;
@@ -60,7 +61,7 @@ static void mistakes(void)
 	CHECK(!ibv_destroy_qp(other), "destroy");
 }
 
-// A program meets these failures without a mistake: a full queue, and a feature that the device does not have.
+// Correct programs also meet these failures: a full queue, and a feature that the device lacks.
 static void no_mistakes(void)
 {
 	struct ibv_send_wr w = {.opcode = IBV_WR_SEND}, *bad;
@@ -91,7 +92,7 @@ int main(void)
 	CHECK(child >= 0, "fork");
 	join(fds[child == 0]);
 	if (child == 0) {
-		// Lives until the other process has its completion.
+		// The child lives until the other process has a completion.
 		CHECK(read(fds[1], &done, 1) == 1, "read");
 		return 0;
 	}
@@ -108,7 +109,7 @@ int main(void)
 	CHECK(waitpid(child, &status, 0) == child && status == 0, "the other process: %x", status);
 	qp_to_err(qp);
 	CHECK(!ibv_destroy_qp(qp), "destroy");
-	// A queue pair without a peer: its requests stay in the queue.
+	// This queue pair has no peer, so the requests stay in the queue.
 	qp = qp_new(&port, IBV_QPT_RC, cq, cq, 2);
 	qp_init(&port, qp);
 	qp_join(&port, qp, 100, 0xffff0, 100, port.gid, (struct timers){20, 7, 7});

@@ -1,6 +1,7 @@
-// Multicast of datagrams through the C ABI: who gets a copy, what it looks like, what is refused. Between two processes of one
-// host; one pair of processes a case.
-// usage: multicast CASE; the table of cases is at the end. Prints "ok CASE" and ends with status 0, or FAIL with the place.
+// Multicast of datagrams through the C ABI. The cases check which queue pairs get a copy, the
+// contents of a copy, and the refused calls. The two processes of a case run on one host.
+// usage: multicast CASE. The table of cases is at the end. The program prints "ok CASE" and ends
+// with status 0, or prints FAIL with the place.
 #define _GNU_SOURCE
 #include "rig.h"
 #include <arpa/inet.h>
@@ -9,7 +10,7 @@
 #define DEPTH 32
 #define SIZE 256
 #define GRH 40
-#define QKEY 0x11111111 // what rig.h gives queue pairs
+#define QKEY 0x11111111 // as in rig.h
 #define MULTICAST_QPN 0xffffff
 #define MLID 0xc000
 
@@ -37,7 +38,7 @@ static int is_ipv4(const union ibv_gid *gid)
 	return !memcmp(gid->raw, mapped, sizeof(mapped));
 }
 
-// A device's GID of the family wanted.
+// Opens the device, and chooses a GID of the wanted family.
 static void open_family(int ipv4)
 {
 	int i;
@@ -105,7 +106,7 @@ static void send_group(struct end *e, const union ibv_gid *group, uint32_t qkey,
 	CHECK(!ibv_destroy_ah(wr.wr.ud.ah), "ah");
 }
 
-// One copy has come, whole, from `src_qp`, and says whom it was for.
+// Checks that a whole copy has arrived from `src_qp`, and that the header names the group.
 static void got(struct end *e, const union ibv_gid *group, uint32_t src_qp, uint64_t seq, const char *who)
 {
 	uint8_t wanted[SIZE];
@@ -134,7 +135,8 @@ static void nothing(struct end *e, const char *who)
 		CHECK(!ibv_poll_cq(e->cq, 1, &wc), "%s: a completion", who);
 }
 
-// The other process: says what it has done by a byte, and is told when to go on by one.
+// Pipes between the two processes. A byte says that the sender has finished a step, and that the
+// other process may continue.
 static int to_child[2], to_parent[2];
 
 static void say(int fd)
@@ -150,10 +152,11 @@ static void hear(int fd)
 	CHECK(poll(&p, 1, 30000) == 1 && read(fd, &byte, 1) == 1, "the other process is silent");
 }
 
-// Sends from one process reach each attached queue pair of both, once each, and no other.
+// The sends of one process reach each attached queue pair of both processes, once each. Queue pairs
+// with another Q_Key and queue pairs that are not attached receive nothing.
 static void delivered(int ipv4, const char *sent_to, const char *attached_to)
 {
-	// In an IPv4 header stands the IPv4 group, whatever the GID was.
+	// The IPv4 header holds the IPv4 address of the group, in either notation of the GID.
 	union ibv_gid to = gid_of(sent_to), at = gid_of(attached_to), group = to;
 	struct end a, b, c, d;
 	uint32_t src;
@@ -195,7 +198,7 @@ static void delivered(int ipv4, const char *sent_to, const char *attached_to)
 		port_close(&port);
 		_exit(0);
 	}
-	// A sender is given its own if it is attached.
+	// An attached sender also receives a copy.
 	CHECK(!ibv_attach_mcast(a.qp, &at, MLID), "attach");
 	recv_next(&a);
 	hear(to_parent[0]);
@@ -226,7 +229,7 @@ static void ipv6_group_of_the_link(void)
 	delivered(0, "ff02::7:8:9", "ff02::7:8:9");
 }
 
-// Linux names an IPv4 group so on RoCEv1.
+// Linux uses this notation for an IPv4 group on RoCEv1.
 static void mapped_group(void)
 {
 	delivered(1, "ff0e::ffff:239.7.8.10", "ff0e::ffff:239.7.8.10");
@@ -263,7 +266,8 @@ static void refused(void)
 	port_close(&port);
 }
 
-// A queue pair that was made so has no copy of what it sends itself, and all copies of others.
+// A queue pair with IBV_QP_CREATE_BLOCK_SELF_MCAST_LB gets no copy of its own sends, and gets all
+// copies of other sends.
 static void no_copy_of_its_own(void)
 {
 	union ibv_gid group = gid_of("::ffff:239.7.8.9");
@@ -303,7 +307,7 @@ static void no_copy_of_its_own(void)
 	port_close(&port);
 }
 
-// What cannot be had is ENOMEM, and what is given back can be had again.
+// Above a limit the attach fails with ENOMEM. After a detach the place is free again.
 static void limits(void)
 {
 	struct ibv_device_attr attr;

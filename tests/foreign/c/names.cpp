@@ -1,4 +1,5 @@
-// A C++ program whose calls fail: in a template, and in a function of the standard library that the compiler inlines.
+// A C++ program with failing calls. One call is in a template, and one is in a function of the
+// standard library that the compiler inlines.
 #include <infiniband/verbs.h>
 #include <memory>
 #include <cstdlib>
@@ -9,7 +10,7 @@ template <class T> struct Holder {
     __attribute__((noinline)) int resize(int entries)
     {
         int result = ibv_resize_cq(cq, entries); // in a template
-        asm volatile("" ::: "memory"); // no tail call
+        asm volatile("" ::: "memory"); // prevents a tail call
         return result;
     }
 };
@@ -18,7 +19,7 @@ template <class T> struct Holder {
 __attribute__((noinline)) static void drop(ibv_cq *cq)
 {
     std::unique_ptr<ibv_cq, int (*)(ibv_cq *)> owner(cq, ibv_destroy_cq);
-    owner.reset(); // in the library
+    owner.reset(); // inlined from the standard library
 }
 
 int main(int argc, char **)

@@ -1,6 +1,8 @@
-// Calls that find no memory: each succeeds or fails with ENOMEM, the process goes on, and everything works once there is memory
-// again. The program has its own allocation functions, which can be told to refuse.
-// usage: nomem CASE; the table of cases is at the end. Prints "ok CASE" and ends with status 0, or FAIL with the place.
+// Calls without memory. Each call succeeds or fails with ENOMEM, and the process continues.
+// Everything works when there is memory again. The program defines the allocation functions, so
+// that allocations can be refused.
+// usage: nomem CASE. The table of cases is at the end. The program prints "ok CASE" and ends with
+// status 0, or prints FAIL with the place.
 #define _GNU_SOURCE
 #include "rig.h"
 #include <malloc.h>
@@ -13,7 +15,8 @@
 extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t);
 extern void *__libc_memalign(size_t, size_t);
 
-// Allocations until they are refused; negative: never. Then all are refused, or one.
+// The number of allocations before a refusal. A negative number means no refusal. At 0 the
+// functions refuse a single allocation (`refuses_one`) or all later allocations.
 static long left = -1;
 static int refuses_one;
 static long refused;
@@ -363,7 +366,7 @@ static void open_all(void)
 	CHECK(events, "event channel");
 }
 
-// Data goes through a queue pair that was there before.
+// Sends data through a queue pair that existed before.
 static void works(const char *after)
 {
 	struct ibv_sge s = {(uintptr_t)mem, 64, mr->lkey};
@@ -387,7 +390,8 @@ static void each_can_be_made(const char *after)
 	works(after);
 }
 
-// Refuses the nth allocation of each call, or the nth and all later ones, until the call has all that it wants.
+// Refuses the nth allocation of each call, or the nth and all later allocations. `n` grows until
+// the call succeeds without a refusal.
 static void sweep(int one)
 {
 	size_t v;
@@ -440,7 +444,9 @@ static long mapped(void)
 	return pages * sysconf(_SC_PAGESIZE);
 }
 
-// The address space is limited a little above what is used: objects are made until there are no more, and ended.
+// Limits the address space to a little more than its present size. The program then tries to create
+// many objects. Each call succeeds or fails with ENOMEM or EMFILE. After the limit is gone, the
+// program destroys the objects.
 static void address_space(void)
 {
 	static void *made[64][ARRAY_LEN(verbs)];

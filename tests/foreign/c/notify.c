@@ -1,17 +1,19 @@
 // CQN-1..CQN-12 and CHN-1..CHN-7, one process a case, on two joined queue pairs of one process.
-// usage: notify CASE; the table of cases is at the end. Prints "ok CASE" and ends with status 0, or FAIL with the place.
+// usage: notify CASE. The table of cases is at the end. The program prints "ok CASE" and ends with
+// status 0, or prints FAIL with the place.
 #include "rig.h"
 #include <sys/epoll.h>
 #include <sys/select.h>
 
 #define DEPTH 64
 #define SLOT 256
-// How long "nothing comes" is watched.
+// The time in which no event may arrive.
 #define QUIET_MS 150
-// Longest wait for what has to come.
+// The longest wait for an expected event.
 #define COMES_MS 30000
 
-// One end: each CQ on a channel of its own, so that events can be told apart.
+// One end of the connection. Each CQ has a separate channel, so that the test can tell the events
+// apart.
 struct end {
 	struct ibv_comp_channel *sch, *rch;
 	struct ibv_cq *scq, *rcq;
@@ -20,7 +22,7 @@ struct end {
 static struct port port;
 static struct end a, b;
 static struct ibv_mr *mr;
-// First half: what a sends; second half: where b receives.
+// `a` sends from the first half. `b` receives into the second half.
 static uint8_t *mem;
 static int ctx_tag[4];
 
@@ -89,7 +91,8 @@ static void post(struct ibv_qp *qp, enum ibv_wr_opcode op, int flags, uint32_t r
 	CHECK(!ibv_post_send(qp, &wr, &bad), "post send op %d", op);
 }
 
-// a sends one message to b; b has a receive for it. Returns when both completions have been polled.
+// `a` sends one message to `b`, for which `b` has a receive. The function returns after the polls
+// of both completions.
 static void message(int flags)
 {
 	recv_on(b.qp, 1);
@@ -115,7 +118,7 @@ static int readable(int fd, int ms)
 	return n == 1 && (p.revents & POLLIN);
 }
 
-// There must be an event of this CQ; it is read and acknowledged.
+// Waits for an event of this CQ, reads the event and acknowledges it.
 static void expect_event(struct ibv_comp_channel *ch, struct ibv_cq *want, const char *what)
 {
 	struct ibv_cq *cq = NULL;
@@ -222,7 +225,7 @@ static void solicited_send_never(void)
 	expect_quiet(a.sch, "a successful send is never solicited");
 	message(0);
 	expect_quiet(a.sch, "a successful send is never solicited");
-	// The arm is still there: a failure fires it.
+	// The arm still exists, so a failure fires the arm.
 	post(a.qp, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, mr->rkey ^ 0x5a5a00);
 	expect_event(a.sch, a.scq, "failed send");
 }
@@ -267,7 +270,8 @@ static void present_is_not_next(int solicited, int flags)
 	recv_on(b.qp, 1);
 	post(a.qp, IBV_WR_SEND, IBV_SEND_SIGNALED | flags, 0);
 	poll_good(a.scq);
-	// Acknowledged; a moment later b's completion is in its CQ for certain, unpolled.
+	// The message is acknowledged. A moment later the completion of `b` is certainly in the CQ,
+	// unpolled.
 	usleep(20000);
 	arm(b.rcq, solicited);
 	expect_quiet(b.rch, "the completion was there before the arm");
@@ -343,7 +347,7 @@ static void next_wins(int first, int second)
 	expect_event(b.rch, b.rcq, "next beats solicited");
 	message(IBV_SEND_SOLICITED);
 	expect_quiet(b.rch, "both arms were used by one event");
-	// A new solicited arm is one again: the earlier mix has left nothing behind.
+	// A new solicited arm fires for solicited messages only. The earlier mix has no effect.
 	arm(b.rcq, 1);
 	message(0);
 	expect_quiet(b.rch, "solicited only");
@@ -387,7 +391,7 @@ static void polling_leaves_event(void)
 
 	open_rc();
 	arm(b.rcq, 0);
-	message(0); // polls b's CQ empty
+	message(0); // polls the CQ of `b` until empty
 	expect_event(b.rch, b.rcq, "after the CQ was drained");
 	CHECK(ibv_poll_cq(b.rcq, 1, &wc) == 0, "the CQ must be empty");
 }
@@ -405,7 +409,7 @@ static void events_leave_completions(void)
 	poll_good(b.rcq);
 }
 
-// a sends one message to b, which does not poll for it.
+// `a` sends one message to `b`. `b` does not poll the completion.
 static void unseen_message(void)
 {
 	recv_on(b.qp, 1);
@@ -523,7 +527,8 @@ static void se_ignored(void)
 // ---- CQN-10
 static void foreign_handle(void)
 {
-	// Room around the copy: a library that looks beyond the public struct finds zeroes, not another object.
+	// The copy lies between zeroes. A library that reads beyond the public struct finds zeroes,
+	// and not another object.
 	static struct {
 		uint8_t before[4096];
 		struct ibv_cq cq;
@@ -592,7 +597,8 @@ static void *race_sender(void *arg)
 	for (i = 0; i < RACE_MESSAGES; i++) {
 		post(a.qp, IBV_WR_SEND, IBV_SEND_SIGNALED, 0);
 		poll_good(a.scq);
-		// Pauses of many lengths move the send over every point of the receiver's cycle.
+		// The pauses have many lengths. So the sends fall on every point of the receiver's
+		// cycle.
 		x ^= x << 13, x ^= x >> 7, x ^= x << 17;
 		for (volatile int k = x % 2000; k > 0; k--)
 			;
@@ -754,7 +760,7 @@ static void pollable_fd(void)
 	CHECK(!readable(b.rch->fd, 20) && !selected(b.rch->fd, 0) && !epolled(level, 0), "readable after the read");
 }
 
-// ---- CHN-3: n pairs whose receive CQs share one channel.
+// ---- CHN-3: receive CQs of SHARERS pairs share one channel.
 #define SHARERS 4
 static struct ibv_comp_channel *shared;
 static struct ibv_cq *cqs[SHARERS];
@@ -798,7 +804,7 @@ static void in_order(void)
 			arm(cqs[i], 0);
 		for (i = 0; i < SHARERS; i++) {
 			message_to(orders[o][i]);
-			usleep(20000); // its event is made before the next message is sent
+			usleep(20000); // the event is made before the next message is sent
 		}
 		for (i = 0; i < SHARERS; i++)
 			expect_event(shared, cqs[orders[o][i]], "order of generation");
@@ -839,7 +845,7 @@ static void each_once(void)
 			arm(cqs[i], 0);
 			message_to(i);
 		}
-		// Every event of the round is taken by somebody before the next round arms again.
+		// The threads take every event of the round before the next round arms again.
 		for (i = 0; i < SHARERS; i++) {
 			double end = now() + COMES_MS / 1000;
 
@@ -852,7 +858,8 @@ static void each_once(void)
 	for (i = 0; i < SHARERS; i++)
 		CHECK(taken[i] == TAKER_ROUNDS, "CQ %d: %d events taken of %d", i, taken[i], TAKER_ROUNDS);
 	__atomic_store_n(&stopping, 1, __ATOMIC_RELEASE);
-	// One event for each thread: if one were given to two, a thread would be left over or an event missing.
+	// Each thread must get one event. If two threads got the same event, a thread would remain
+	// or an event would be missing.
 	for (i = 0; i < SHARERS; i++) {
 		arm(cqs[i], 0);
 		message_to(i);
@@ -933,7 +940,7 @@ static void destroyed_events_gone(void)
 	arm(cqs[2], 0);
 	message_to(2);
 	expect_event(shared, cqs[2], "the channel works on");
-	// The same with the only event: the descriptor must fall back to not readable.
+	// The same with the only event of the channel. The descriptor must become unreadable again.
 	arm(cqs[2], 0);
 	message_to(2);
 	CHECK(readable(shared->fd, COMES_MS), "an event waits");
@@ -985,7 +992,8 @@ static void interrupted(void)
 	CHECK(became(&w.inside, COMES_MS), "started");
 	usleep(200000);
 	CHECK(!w.done, "returned too early");
-	// One that comes before the thread has got into the call interrupts nothing.
+	// A signal before the thread has entered the call interrupts nothing. So the loop repeats
+	// the signal.
 	do
 		CHECK(now() < end && !pthread_kill(t, SIGUSR1), "the signal did not end the wait");
 	while (!became(&w.done, 1000));
@@ -1012,7 +1020,7 @@ static void restarted(void)
 	for (i = 1; i <= 3; i++) {
 		usleep(100000);
 		CHECK(!pthread_kill(t, SIGUSR1), "kill");
-		// Two that wait to be delivered would be one.
+		// Two pending signals would be delivered as a single signal.
 		while (signals < i)
 			CHECK(now() < end && !usleep(1000), "%d signals of %d", signals, i);
 	}
@@ -1083,7 +1091,7 @@ int main(int argc, char **argv)
 			cases[i].run();
 			printf("ok %s %s\n", cases[i].id, cases[i].name);
 			fflush(stdout);
-			_exit(0); // threads may still wait on purpose; closing down is other programs' subject
+			_exit(0); // threads may still wait; other programs test the shutdown
 		}
 	}
 	fprintf(stderr, "no such case\n");

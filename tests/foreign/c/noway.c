@@ -1,10 +1,11 @@
-// A queue pair and an address handle towards an address that the kernel cannot reach: `noway SOURCE DESTINATION ERRNO`
-// expects ERRNO from ibv_modify_qp and ibv_create_ah. With ERRNO 0 both succeed, and a datagram is sent;
-// `noway SOURCE DESTINATION 0 COMMAND` then runs the COMMAND and sends a message, which fails.
+// Connects a queue pair and creates an address handle. `noway SOURCE DESTINATION ERRNO` expects
+// ERRNO from ibv_modify_qp and ibv_create_ah. With ERRNO 0 both calls succeed, and the program
+// sends a datagram. `noway SOURCE DESTINATION 0 COMMAND` then runs COMMAND and sends a message,
+// which fails.
 #include "rig.h"
 #include <arpa/inet.h>
 
-// The number of no queue pair; a process would have it here.
+// A queue pair number in the range of the device. No queue pair has the number.
 #define NOBODY 0x345678
 
 static union ibv_gid gid_of(const char *address)
@@ -16,7 +17,7 @@ static union ibv_gid gid_of(const char *address)
 	return gid;
 }
 
-// Opens the device with this GID.
+// Opens the device that has this GID.
 static void open_at(struct port *p, const union ibv_gid *source)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
@@ -73,7 +74,7 @@ static void send_in_vain(struct ibv_qp *qp)
 	CHECK(wc.status == IBV_WC_RETRY_EXC_ERR, "%s", ibv_wc_status_str(wc.status));
 }
 
-// A datagram succeeds, wherever it goes.
+// The send of a datagram succeeds for every destination.
 static void send_datagram(struct port *p, struct ibv_ah *ah)
 {
 	struct ibv_cq *cq = cq_new(p, 4, NULL, NULL);

@@ -1,6 +1,8 @@
-// Memory of descriptors, registrations by attributes, DMA handles, completion counters, huge pages. One process a case.
-// usage: objects CASE; the table of cases is at the end. Prints "ok CASE" and ends with status 0, "skip REASON" and status
-// 77 where the machine has not what a case needs, or FAIL with the place.
+// Regions of file descriptors, registrations by attributes, DMA handles, completion counters, huge
+// pages. A process runs one case.
+// usage: objects CASE; the table of cases is at the end. Prints "ok CASE" and ends with status 0,
+// or prints FAIL with the place. If the machine lacks something for the case, prints "skip REASON"
+// and ends with status 77.
 #define _GNU_SOURCE
 #include "rig.h"
 #include <dlfcn.h>
@@ -15,7 +17,7 @@
 #define HUGE (2u << 20)
 #define ALL (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
 
-// What newer headers have: rdma-core 59 to 65. Declared here, since the machine's may be older.
+// Declarations of rdma-core 59 to 65. The headers of this machine may be older.
 struct my_dmah;
 struct my_mr_init {
 	size_t length;
@@ -71,7 +73,8 @@ static struct port port;
 static struct ibv_cq *acq, *bcq;
 static struct ibv_qp *a, *b;
 static struct ibv_mr *mr;
-// The first half is a's, the second is b's; both reach all of it.
+// The first half belongs to `a`, the second half to `b`. Both queue pairs can access all of the
+// memory.
 static uint8_t *mem;
 
 static void open_port(void)
@@ -130,7 +133,8 @@ static int memfd_of(size_t len, unsigned flags)
 	return fd;
 }
 
-// A writes to and reads from a region of b's at `iova`, whose bytes the program sees at `seen`; b receives into it.
+// Queue pair `a` writes to, reads from and sends into a region of `b`. The region begins at `iova`;
+// the program sees its bytes at `seen`.
 static void use_region(struct ibv_mr *region, uint64_t iova, uint8_t *seen, size_t len, const char *what)
 {
 	struct ibv_sge s = {iova + 8, 64, region->lkey};
@@ -153,7 +157,7 @@ static void use_region(struct ibv_mr *region, uint64_t iova, uint8_t *seen, size
 	done(acq, IBV_WC_SUCCESS, what);
 	done(bcq, IBV_WC_SUCCESS, what);
 	CHECK(!memcmp(seen + 8, mem, 64), "%s: received", what);
-	// From there, too.
+	// `b` also writes from the region.
 	post(b, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, iova, 512, region->lkey, (uintptr_t)mem + 2048, mr->rkey);
 	done(bcq, IBV_WC_SUCCESS, what);
 	CHECK(!memcmp(seen, mem + 2048, 512), "%s: sent", what);
@@ -201,7 +205,7 @@ static void memfd_is_registered(void)
 	close(again);
 	for (i = 0; i < ARRAY_LEN(parts); i++)
 		use_region(region[i], parts[i].iova, seen + parts[i].offset, parts[i].len, "part");
-	// Beyond its end.
+	// A write past the end of the region.
 	post(a, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, (uintptr_t)mem, 8, mr->lkey, parts[2].iova + 4993, region[2]->rkey);
 	done(acq, IBV_WC_REM_ACCESS_ERR, "beyond");
 	CHECK(ibv_dealloc_pd(port.pd) == EBUSY, "domain in use");
@@ -217,7 +221,7 @@ static void rights_of_descriptors(void)
 	struct ibv_mr *region;
 
 	open_pair();
-	// The question of NCCL, whether the memory of GPUs can be registered.
+	// NCCL asks this way whether the memory of GPUs can be registered.
 	refused(ibv_reg_dmabuf_mr(port.pd, 0, 0, 0, -1, 0), EOPNOTSUPP, "no descriptor");
 	refused(ibv_reg_dmabuf_mr(port.pd, 0, SIZE, 0, 999, ALL), EBADF, "closed descriptor");
 	CHECK(!pipe(ends), "pipe");
@@ -261,7 +265,7 @@ static void a_file_that_is_cut_fails_the_request(void)
 	close_all();
 }
 
-// linux/udmabuf.h, which the machine's headers may lack.
+// From linux/udmabuf.h, which the headers of this machine may lack.
 struct my_udmabuf {
 	uint32_t memfd, flags;
 	uint64_t offset, size;
@@ -428,7 +432,7 @@ static void counts(struct my_cntr *c, uint64_t good, uint64_t bad, const char *w
 	do {
 		struct ibv_wc wc;
 
-		// Waiting drives the device; there is nothing to take.
+		// Polling drives the device. No completion is expected.
 		CHECK(ibv_poll_cq(acq, 1, &wc) == 0 && ibv_poll_cq(bcq, 1, &wc) == 0, "%s: a completion", what);
 		CHECK(!CALL(int (*)(struct my_cntr *, uint64_t *), "ibv_read_comp_cntr", c, &g), "read");
 		CHECK(!CALL(int (*)(struct my_cntr *, uint64_t *), "ibv_read_err_comp_cntr", c, &e), "read");
@@ -500,7 +504,7 @@ static void counters_count(void)
 	s = (struct ibv_sge){(uintptr_t)mem + SIZE, SIZE, mr->lkey};
 	for (i = 0; i < 5; i++)
 		CHECK(!ibv_post_recv(b, &r, &bad), "receive");
-	// Nothing of a's is signaled: counted all the same.
+	// The requests of `a` are unsignaled. The counters count them all the same.
 	for (i = 0; i < 3; i++)
 		post(a, IBV_WR_SEND, 0, (uintptr_t)mem, 100, mr->lkey, 0, 0);
 	for (i = 0; i < 3; i++)
@@ -518,7 +522,7 @@ static void counters_count(void)
 	counts(remote, 4, 0, "writes of the peer");
 	counts(remote_bytes, 600, 0, "bytes that the peer read");
 	counts(bytes, 110, 0, "bytes written");
-	// A write that is refused, and what is flushed behind it.
+	// A refused WRITE, and the requests that are flushed behind the WRITE.
 	post(a, IBV_WR_RDMA_WRITE, 0, (uintptr_t)mem, 8, mr->lkey, (uintptr_t)mem, mr->rkey ^ 0xff00);
 	post(a, IBV_WR_SEND, 0, (uintptr_t)mem, 8, mr->lkey, 0, 0);
 	done(acq, IBV_WC_REM_ACCESS_ERR, "write");
@@ -550,7 +554,8 @@ static void huge_pages_as_before(void)
 	}
 }
 
-// Free huge pages of 2 MiB, reserved if there are too few and this user may.
+// Makes sure of `wanted` free huge pages of 2 MiB. If too few are free, reserves more, or skips the
+// case if the user may not reserve pages.
 static void huge_pages(int wanted)
 {
 	const char *dir = "/sys/kernel/mm/hugepages/hugepages-2048kB/";
@@ -590,7 +595,7 @@ static void huge(uint8_t *at, size_t len, const char *what)
 	all = ibv_reg_mr(port.pd, at, len, ALL);
 	CHECK(all, "%s", what);
 	use_region(all, (uintptr_t)at, at, len, what);
-	// In the middle of pages, across their border.
+	// A range across the border of two huge pages.
 	part = ibv_reg_mr(port.pd, at + HUGE - 5000, 10000, ALL);
 	CHECK(part, "%s: part", what);
 	use_region(part, (uintptr_t)at + HUGE - 5000, at + HUGE - 5000, 10000, what);
@@ -617,7 +622,7 @@ static void hugetlb_memory(void)
 	CHECK(at != MAP_FAILED, "map");
 	huge(at, 2 * HUGE, "shared");
 	CHECK(!munmap(at, 2 * HUGE), "unmap");
-	// By descriptor, from the middle of a page.
+	// A registration by descriptor, from the middle of a huge page.
 	fd = memfd_of(2 * HUGE, MFD_CLOEXEC | MFD_HUGETLB | MFD_HUGE_2MB);
 	at = mmap(NULL, 2 * HUGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	CHECK(at != MAP_FAILED, "map");

@@ -1,4 +1,5 @@
-// Threads wait on channels that are destroyed and contexts that are closed meanwhile: sloppy, but they only wait on.
+// Threads wait on channels and contexts. Meanwhile the main thread destroys the channels and closes
+// the contexts. This is a mistake of the program, but the threads must only go on waiting.
 #include "rig.h"
 #include <malloc.h>
 
@@ -52,7 +53,7 @@ int main(void)
 		CHECK(!ibv_destroy_comp_channel(channels[i]), "destroy");
 		port_close(&other[i]);
 	}
-	// Each packet wakes those who wait.
+	// Each packet wakes the waiting threads.
 	for (i = 0; i < 1000; i++) {
 		struct ibv_recv_wr r = {.wr_id = i}, *rbad;
 		struct ibv_send_wr w = {.wr_id = i, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED}, *bad;

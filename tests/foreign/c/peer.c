@@ -1,5 +1,7 @@
-// Two processes with RC traffic, one of which is killed from outside; the other tells how its work requests ended.
-// usage: peer -p PORT [-t TIMEOUT] [-r RETRY_CNT] [-o send|write|read] [HOST]; with HOST it is the side that reports.
+// Two processes with RC traffic. The test kills one process from outside. The other process prints
+// the results of its work requests.
+// usage: peer -p PORT [-t TIMEOUT] [-r RETRY_CNT] [-o send|write|read] [HOST]; the process with
+// HOST is the reporting side.
 #include "rig.h"
 #include <netdb.h>
 #include <netinet/in.h>
@@ -88,7 +90,7 @@ int main(int argc, char **argv)
 	CHECK(write(sock, &mine, sizeof(mine)) == sizeof(mine), "exchange");
 	CHECK(read(sock, &other, sizeof(other)) == sizeof(other), "exchange");
 	qp_join(&port, qp, mine.psn, other.qpn, other.psn, other.gid, t);
-	// Both are ready before the first request goes out.
+	// Both processes are ready before the first request goes out.
 	CHECK(write(sock, "r", 1) == 1 && read(sock, &c, 1) == 1, "exchange");
 	if (!host) {
 		printf("SERVING\n");
@@ -114,7 +116,8 @@ int main(int argc, char **argv)
 		n = ibv_poll_cq(scq, 1, &wc);
 		CHECK(n >= 0, "poll");
 		if (n == 0) {
-			// All have one; then half a second for one too many.
+			// Every request has a completion. Wait half a second longer for a surplus
+			// completion.
 			if (first != IBV_WC_SUCCESS && now() - quiet > (posted == good + 1 + flushed ? 0.5 : 30))
 				break;
 			CHECK(now() - quiet < 60, "no completion for a minute");
@@ -137,7 +140,7 @@ int main(int argc, char **argv)
 			flushed++;
 		}
 	}
-	// The receives that were posted are flushed as well.
+	// The posted receives are flushed as well.
 	for (i = 0; (n = ibv_poll_cq(rcq, 1, &wc)) == 1; i++)
 		CHECK(wc.status == IBV_WC_WR_FLUSH_ERR, "receive ended with %d", wc.status);
 	struct ibv_qp_attr qa;

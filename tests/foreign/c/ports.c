@@ -1,5 +1,6 @@
-/* SYS-5: an open device follows its interface. The interface is RIG_NET, of a namespace that is this program's to change.
- * Waits end with an event or with the state that was waited for; the limits are there to fail. */
+/* SYS-5: an open device follows its interface. The interface is RIG_NET, in a namespace of this
+ * program alone. Waits end with an event or with the expected state; a wait up to the limit is a
+ * failure. */
 #include <dirent.h>
 #include <sys/stat.h>
 
@@ -9,7 +10,7 @@ extern int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, siz
 
 static struct port port;
 
-// Runs a command of `ip` about the interface.
+// Runs a command of `ip` for the interface.
 static void ip(const char *fmt, ...)
 {
 	char line[200] = "ip ";
@@ -21,7 +22,7 @@ static void ip(const char *fmt, ...)
 	CHECK(!system(line), "%s", line);
 }
 
-// The next asynchronous event, which is to be this one about the port; at most half a minute.
+// Takes the next asynchronous event within 30 seconds, and checks type and port.
 static void expect(enum ibv_event_type type)
 {
 	struct pollfd p = {.fd = port.ctx->async_fd, .events = POLLIN};
@@ -41,7 +42,8 @@ static void expect_none(void)
 	CHECK(poll(&p, 1, 0) == 0, "an event too many");
 }
 
-// The entry of the GID table that has the IPv4 address 192.0.2.HOST, -1 if none has.
+// The index of the GID table entry with the IPv4 address 192.0.2.HOST, or -1 if the table has no
+// such entry.
 static int entry_of(int host)
 {
 	union ibv_gid gid, wanted = {.raw = {[10] = 0xff, 0xff, 192, 0, 2, host}};
@@ -51,7 +53,7 @@ static int entry_of(int host)
 
 	for (i = 0; i < port.attr.gid_tbl_len; i++) {
 		CHECK(!ibv_query_gid(port.ctx, 1, i, &gid), "gid %d", i);
-		// Both other views say the same.
+		// ibv_query_gid_ex and sysfs give the same GID.
 		memset(&entry, 0, sizeof(entry));
 		if (ibv_query_gid_ex(port.ctx, 1, i, &entry, 0))
 			CHECK(errno == ENODATA, "gid_ex %d", i);
@@ -91,7 +93,8 @@ static void state_file(const char *wanted)
 	CHECK(!strcmp(text, wanted), "%s, not %s", text, wanted);
 }
 
-// Two queue pairs of this process, by the entry `index` of the GID table: one message.
+// Sends one message between two queue pairs of this process, with the entry `index` of the GID
+// table.
 static void talk(int index)
 {
 	static char buf[8192];
@@ -115,7 +118,7 @@ static void talk(int index)
 	CHECK(!ibv_destroy_qp(a) && !ibv_destroy_qp(b) && !ibv_dereg_mr(mr) && !ibv_destroy_cq(cq), "destroy");
 }
 
-// The netlink sockets of this process, by the kernel's table.
+// The number of netlink sockets of this process with a multicast group, from the kernel's table.
 static int netlink_sockets(void)
 {
 	char line[300], path[300];
@@ -160,14 +163,15 @@ int main(void)
 	CHECK(first >= 0 && entry_of(2) < 0, "entry %d", first);
 	CHECK(port.attr.state == IBV_PORT_ACTIVE && port.attr.active_mtu == IBV_MTU_1024, "MTU %d", port.attr.active_mtu);
 
-	// An address that comes stands behind, and can be used at once.
+	// A new address gets an entry behind the other entries, and can be used at once.
 	ip("addr add 192.0.2.2/24 dev %s", net);
 	expect(IBV_EVENT_GID_CHANGE);
 	second = entry_of(2);
 	CHECK(second > first && entry_of(1) == first, "entries %d, %d", entry_of(1), second);
 	talk(second);
 
-	// One that goes leaves the others where they are, and its place to the next.
+	// A removed address leaves the other entries in place. The next new address gets the free
+	// entry.
 	ip("addr add 192.0.2.3/24 dev %s", net);
 	expect(IBV_EVENT_GID_CHANGE);
 	third = entry_of(3);
@@ -180,7 +184,7 @@ int main(void)
 	talk(second);
 	expect_none();
 
-	// The MTU has no event.
+	// A change of the MTU raises no event.
 	ip("link set %s mtu 9000", net);
 	wait_mtu(IBV_MTU_4096);
 	talk(first);
@@ -200,7 +204,7 @@ int main(void)
 	talk(first);
 	expect_none();
 
-	// Another device stays when an interface goes: SYS-12.
+	// The device `adverb0` stays when an interface goes (SYS-12), so the case ends here.
 	if (atoi(getenv("RIG_STAYS")))
 		goto end;
 	ip("link del %s", net);
@@ -212,7 +216,8 @@ int main(void)
 	expect_none();
 
 end:
-	// The other context has one of each kind, which nobody read: the last ones.
+	// The context `other` still has the last event of each kind, unread, when the program
+	// closes it.
 	port_close(&other);
 	CHECK(!ibv_destroy_qp(datagrams) && !ibv_destroy_cq(cq), "destroy");
 	port_close(&port);

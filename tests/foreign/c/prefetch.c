@@ -1,5 +1,5 @@
-// A prefetch of a region without IBV_ACCESS_ON_DEMAND: `prefetch HINT WAIT` expects the errno HINT
-// without IBV_ADVISE_MR_FLAG_FLUSH, and WAIT with the flag.
+// usage: prefetch HINT WAIT. Prefetches a region without IBV_ACCESS_ON_DEMAND. The expected errno
+// is HINT without IBV_ADVISE_MR_FLAG_FLUSH, and WAIT with the flag.
 #include "rig.h"
 
 int main(int argc, char **argv)

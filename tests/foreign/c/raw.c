@@ -1,6 +1,8 @@
-// Raw packet queue pairs on the loopback device through the C ABI: frames, flows, receive side scaling, and what is refused. No right is
-// needed for any of it.
-// usage: raw CASE | raw in MAC | raw out MAC | raw no_right; the last three on an interface that RIG_DEV names. The table of cases is at the end. Prints "ok CASE" and ends with status 0, or FAIL with the place.
+// Raw packet queue pairs on the loopback device through the C ABI: frames, flows, receive side
+// scaling and refused calls. No case needs a privilege.
+// usage: raw CASE | raw in MAC | raw out MAC | raw no_right; the last three use the interface of
+// RIG_DEV. The table of cases is at the end. Prints "ok CASE" and ends with status 0, or prints
+// FAIL with the place.
 #define _GNU_SOURCE
 #include "rig.h"
 #include <arpa/inet.h>
@@ -104,7 +106,7 @@ static void nothing(struct end *e, const char *who)
 		CHECK(!ibv_poll_cq(e->cq, 1, &wc), "%s: a completion", who);
 }
 
-// A frame of `len` bytes: to a station by number, of IPv4 or IPv6, with ports of TCP or UDP.
+// Builds a frame of `len` bytes to a station by its number: IPv4 or IPv6, with ports of TCP or UDP.
 static size_t frame_to(uint8_t *f, size_t len, int station, int v6, const char *src, const char *dst, int proto,
 		       int sport, int dport)
 {
@@ -136,7 +138,7 @@ struct rule {
 	uint8_t specs[256];
 };
 
-// Puts a specification behind those there are.
+// Appends a specification to the rule.
 static void with(struct rule *r, const void *spec, size_t size)
 {
 	memcpy((uint8_t *)r + r->attr.size, spec, size);
@@ -171,7 +173,8 @@ static struct ibv_flow *flow(struct end *e, struct rule *r)
 	return f;
 }
 
-// Frames from one process reach the queue pairs of another whose flows take them, whole; nobody else has them.
+// Frames reach the queue pairs of another process unchanged, if a flow matches. Other queue pairs
+// do not get the frames.
 static void between_processes(void)
 {
 	uint8_t frame[3][1500];
@@ -244,7 +247,8 @@ static void between_processes(void)
 	port_close(&port);
 }
 
-// A program that sleeps for an event is woken by a frame of another of its queue pairs.
+// A program waits for an event of a queue pair. A frame from another queue pair of the same program
+// wakes the program.
 static void an_event_for_a_frame(void)
 {
 	struct ibv_comp_channel *ch;
@@ -267,7 +271,8 @@ static void an_event_for_a_frame(void)
 	to_state(b.qp, IBV_QPS_INIT);
 	to_state(b.qp, IBV_QPS_RTR);
 	f = flow(&b, &r);
-	// Often: nobody but the device's own thread may be there to take the frame, and it may just fall asleep.
+	// Many rounds: only the background thread of the device may be there to take the frame, and
+	// this thread may be about to sleep.
 	for (int i = 0; i < 500; i++) {
 		struct ibv_sge s = {(uintptr_t)b.mem, SIZE, b.mr->lkey};
 		struct ibv_recv_wr wr = {.wr_id = 0, .sg_list = &s, .num_sge = 1}, *bad;
@@ -295,7 +300,8 @@ static void an_event_for_a_frame(void)
 static struct end tx, rx[4];
 static uint8_t frame[512];
 
-// Sends `frame` and looks who has it: a bit a queue pair. Those who are to have it are waited for, and others for a while.
+// Sends `frame` and returns the receiving queue pairs, a bit for each. Waits up to 30 seconds for
+// the queue pairs in `wanted`, and 50 ms for others.
 static unsigned who(size_t len, unsigned wanted)
 {
 	double until, end = now() + 30;
@@ -342,7 +348,7 @@ static void players_free(void)
 	port_close(&port);
 }
 
-// Each kind of specification takes what it says and nothing else.
+// A flow with each kind of specification takes the frames of its specification and no other frames.
 static void specifications(void)
 {
 	struct ibv_flow_spec_ipv4 v4 = {.type = IBV_FLOW_SPEC_IPV4, .size = sizeof(v4),
@@ -384,7 +390,7 @@ static void specifications(void)
 	players_free();
 }
 
-// Priorities, and the kinds that ask no priority.
+// Priorities of flows, and the types of flows without a priority.
 static void priorities_and_kinds(void)
 {
 	struct ibv_flow_spec_action_drop drop = {.type = IBV_FLOW_SPEC_ACTION_DROP, .size = sizeof(drop)};
@@ -426,7 +432,7 @@ static void priorities_and_kinds(void)
 	players_free();
 }
 
-// The key of Microsoft's published hashes.
+// The key of the Toeplitz hashes that Microsoft publishes.
 static const uint8_t key[40] = {0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3,
 				0x8f, 0xb0, 0xd0, 0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3,
 				0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa};
@@ -506,7 +512,7 @@ static void spread_free(struct spread *s)
 	free(s->memory.mem);
 }
 
-// The work queue that got the frame.
+// The index of the work queue with the frame, or -1.
 static int queue_of(struct spread *s, size_t len)
 {
 	struct ibv_wc wc;
@@ -528,7 +534,7 @@ static int queue_of(struct spread *s, size_t len)
 	return found;
 }
 
-// Frames are spread by the published hash over the selected fields.
+// The published hash over the selected fields spreads the frames.
 static void spread_by_toeplitz(void)
 {
 	static const struct {
@@ -592,7 +598,7 @@ static void spread_by_xor(void)
 	port_close(&port);
 }
 
-// Life of work queues: states, flushes, who holds whom.
+// Work queues: states, flushed receives, and objects that cannot be destroyed while in use.
 static void work_queues(void)
 {
 	struct ibv_wq_attr wrong = {.attr_mask = IBV_WQ_ATTR_STATE | IBV_WQ_ATTR_CURR_STATE, .wq_state = IBV_WQS_RDY,
@@ -686,7 +692,7 @@ static void refusals(void)
 	port_close(&port);
 }
 
-// Over a cable, between namespaces: the frames, by number.
+// Builds frame `n` of the test between two network namespaces, and returns its length.
 static size_t cable_frame(uint8_t *f, int n, const uint8_t *mac)
 {
 	static const size_t lens[] = {60, 1514, 300};
@@ -694,7 +700,7 @@ static size_t cable_frame(uint8_t *f, int n, const uint8_t *mac)
 	fill(f, 1514, 4, n);
 	memcpy(f, mac, 6);
 	memcpy(f + 6, (uint8_t[6]){2, 0, 0, 0, 9, 9}, 6);
-	// Local experimental, the last one behind a tag of a VLAN.
+	// The EtherType for local experiments. The last frame has a VLAN tag before the EtherType.
 	memcpy(f + 12, n == 2 ? (uint8_t[6]){0x81, 0, 0x20, 5, 0x88, 0xb5} : (uint8_t[2]){0x88, 0xb5}, n == 2 ? 6 : 2);
 	return lens[n];
 }
@@ -709,7 +715,7 @@ static void mac_of(const char *text, uint8_t *mac)
 		mac[i] = m[i];
 }
 
-// raw in MAC: takes the frames to that station. raw out MAC: sends them.
+// `raw in MAC` receives the frames to station MAC. `raw out MAC` sends the frames.
 static void cable(const char *way, const char *station)
 {
 	struct ibv_flow_spec_eth s = {.type = IBV_FLOW_SPEC_ETH, .size = sizeof(s)};
@@ -749,7 +755,7 @@ static void cable(const char *way, const char *station)
 	port_close(&port);
 }
 
-// On an interface without the right to open packet sockets.
+// This process has no right to open packet sockets on the interface.
 static void no_right(void)
 {
 	struct ibv_qp_init_attr a = {.qp_type = IBV_QPT_RAW_PACKET, .cap = {1, 1, 1, 1, 0}};

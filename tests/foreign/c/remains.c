@@ -1,8 +1,12 @@
-// What a process holds of its peers on the host when they have been killed: neither descriptors nor mappings, whatever queue pairs
-// it keeps. A child that it forked meanwhile never holds any.
-// usage: remains idle (no call of the library after the deaths) | copying (threads are in the middle of copies) | forking (a child
-// is forked again and again while peers come) | unread (what a peer had sent before its death is delivered) | reach (what a
-// living peer can read through the descriptors that it was given: SECURITY.md)
+// After the death of its peers on the host a process holds no descriptors and no mappings of the
+// peers, even if the process keeps its queue pairs. A forked child never holds any.
+// usage: remains CASE
+// - idle: the process does not call the library after the deaths.
+// - copying: threads are in the middle of copies.
+// - forking: the process forks children while peers connect.
+// - unread: the messages of a peer from before its death are delivered.
+// - reach: prints whether a living peer can read unregistered memory through its descriptors
+// (SECURITY.md).
 #define _GNU_SOURCE
 #include "rig.h"
 #include <dirent.h>
@@ -18,7 +22,8 @@
 #define MOST 256
 #define ROUNDS 12
 
-// Files in memory of the library: those that a process has mapped, and those that it has descriptors of.
+// The library's shared files in memory, mapped or open in a process, and the number of pidfds
+// (`ends`).
 struct held {
 	ino_t files[MOST];
 	int n, ends;
@@ -65,7 +70,8 @@ static void note(struct held *h, ino_t file)
 	h->files[h->n++] = file;
 }
 
-// Memory, tables and rings; not what a context has for its `cmd_fd`, which is a file of its process alone.
+// Shared files are memory, tables and rings. The file behind `cmd_fd` of a context belongs to its
+// process alone, and does not count.
 static int is_shared(const char *name)
 {
 	const char *at = strstr(name, "/memfd:adverb");
@@ -114,7 +120,7 @@ static int more(const struct held *now, const struct held *before)
 	return n;
 }
 
-// The library has seen the deaths when nothing is left of them.
+// Waits until this process holds nothing of the dead peers. Then the library has seen the deaths.
 static void let_go(const struct held *before, const char *when)
 {
 	double until = now() + POLL_SECONDS;
@@ -165,7 +171,8 @@ static int post(struct end *e, enum ibv_wr_opcode op, size_t len)
 	return ibv_post_send(e->qp, &w, &bad);
 }
 
-// A process that comes when it is told, with page-aligned memory that it does not register, and waits to be killed.
+// A process that connects on command and waits to be killed. The process also has unregistered,
+// page-aligned memory.
 static void victim(int fd, size_t size)
 {
 	struct ibv_send_wr w[SENDS], *bad;
@@ -184,7 +191,8 @@ static void victim(int fd, size_t size)
 	memset(rest, 1, UNREGISTERED);
 	strcpy((char *)rest, SECRET);
 	end_join(&e, fd);
-	// Both ways: each has mapped the other's memory.
+	// A READ from this side as well: then each process has mapped the memory of the other
+	// process.
 	CHECK(!post(&e, IBV_WR_RDMA_READ, PART), "post");
 	poll_good(e.cq);
 	tell(fd, &c, 1);
@@ -217,7 +225,7 @@ static void victim_start(struct victim *v, size_t size)
 	v->fd = sv[0];
 }
 
-// It meets the survivor, which writes to its memory.
+// Connects the victim with the survivor, which writes to the victim's memory.
 static void victim_meet(struct victim *v, const struct port *port, size_t size)
 {
 	char c = 'm';
@@ -235,7 +243,8 @@ static void victim_kill(struct victim *v)
 	CHECK(!kill(v->pid, SIGKILL) && waitpid(v->pid, NULL, 0) == v->pid, "kill");
 }
 
-// A child that lives on; it says what it holds of the library's files: its parent's, and of its parent's peers.
+// Starts a child that stays alive. `held` is the number of shared files in the child, from the
+// parent and from the parent's peers.
 static pid_t child_start(int *held)
 {
 	static const struct held none;
@@ -294,7 +303,8 @@ static void idle(struct victim *victims, int n, struct port *port)
 	child_end(child);
 }
 
-// Writes and reads until the peer's end, which no copy may fail to survive: what was read is the peer's.
+// Writes and reads until the peer dies. No copy may crash the process, and a READ with success must
+// return the peer's bytes.
 static void *copies(void *arg)
 {
 	struct end *e = arg;
@@ -372,7 +382,8 @@ static void forking(struct victim *victims, int n, struct port *port)
 	let_go(&before, "forking");
 }
 
-// The survivor stands still while the peer sends and dies; an arbiter stops it, and lets it go on.
+// An arbiter process stops the survivor. While the survivor stands still, the peer sends and dies.
+// Then the arbiter continues the survivor.
 static void unread(struct victim *v, struct port *port)
 {
 	struct ibv_recv_wr r = {.num_sge = 1}, *bad;
@@ -403,7 +414,8 @@ static void unread(struct victim *v, struct port *port)
 		tell(v->fd, &c, 1);
 		hear(v->fd, &c, 1);
 		CHECK(!kill(v->pid, SIGKILL), "kill");
-		// The survivor has not waited for it: its end is known all the same.
+		// The dead peer is still a zombie, as the survivor has not called waitpid. The
+		// library must see the death all the same.
 		usleep(100000);
 		CHECK(!kill(me, SIGCONT), "continue");
 		_exit(0);
@@ -420,7 +432,7 @@ static void unread(struct victim *v, struct port *port)
 	}
 }
 
-// Is a page of a file that the descriptor is of like this?
+// True if a page of the descriptor's file begins with `text`.
 static int holds(int fd, const char *text)
 {
 	off_t at = 0, end;

@@ -1,5 +1,5 @@
-// What the C programs share: a device chosen by RIG_DEV and RIG_GID, queue pairs joined in one process, and checks
-// that end the program with file and line. Every wait has a limit.
+// Shared by the C programs: a device chosen by RIG_DEV and RIG_GID, queue pairs joined within a
+// process, and checks with file and line. Every wait has a limit.
 #ifndef RIG_H
 #define RIG_H
 #include <errno.h>
@@ -21,7 +21,7 @@
 #define POLL_SECONDS 30
 #endif
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(*(a)))
-// Ends the program with the place and the words unless the condition holds.
+// Unless the condition holds, prints the place and the message and ends the program.
 #define CHECK(cond, ...)                                                                   \
 	do {                                                                               \
 		if (!(cond)) {                                                             \
@@ -50,7 +50,7 @@ struct port {
 	int gid_index;
 };
 
-// Opens the device named by RIG_DEV (or the first one) with GID index RIG_GID (or 0).
+// Opens the device RIG_DEV (or the first device) with GID index RIG_GID (or 0).
 static UNUSED void port_open(struct port *p)
 {
 	const char *dev = getenv("RIG_DEV"), *gid = getenv("RIG_GID");
@@ -119,7 +119,8 @@ static UNUSED void qp_init(struct port *p, struct ibv_qp *qp)
 	CHECK(!ibv_modify_qp(qp, &a, mask), "to INIT");
 }
 
-// To RTR and RTS, towards a queue pair given by number, PSN and GID. For UD only the PSN matters.
+// Moves a queue pair to RTR and RTS, towards a queue pair given by number, PSN and GID. For UD only
+// the PSN matters.
 static UNUSED void qp_join(struct port *p, struct ibv_qp *qp, uint32_t my_psn, uint32_t qpn, uint32_t psn,
 			   union ibv_gid gid, struct timers t)
 {
@@ -175,7 +176,7 @@ static UNUSED void qp_to_err(struct ibv_qp *qp)
 	CHECK(!ibv_modify_qp(qp, &a, IBV_QP_STATE), "to ERR");
 }
 
-// Polls until a completion is there, for at most so many seconds, which nothing but a hang takes.
+// Polls until a completion arrives, for at most POLL_SECONDS. Only a hang takes so long.
 static UNUSED struct ibv_wc poll_one(struct ibv_cq *cq)
 {
 	struct ibv_wc wc;
@@ -200,7 +201,7 @@ static UNUSED struct ibv_wc poll_good(struct ibv_cq *cq)
 	return wc;
 }
 
-// Pattern of thread t, message seq: 64-bit words that differ for every message and place.
+// The pattern of thread t, message seq: 64-bit words that differ for every message and place.
 static UNUSED void fill(void *buf, size_t len, uint64_t t, uint64_t seq)
 {
 	uint8_t *b = buf;

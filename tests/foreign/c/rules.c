@@ -1,8 +1,8 @@
-// Rules of verbs that programs lean on: windows of type 2, refused requests and what they do to
-// receives, what the descriptors of events say, regions without bytes, CQs that may overrun. One
-// process a case.
+// Rules of the verbs for programs: windows of type 2, refused requests and their effect on
+// receives, states of event descriptors, regions without bytes, CQs that ignore overrun. A process
+// runs one case.
 // usage: rules CASE; the table of cases is at the end. Prints "ok CASE" and ends with status 0, or
-// FAIL with the place.
+// prints FAIL with the place.
 #define _GNU_SOURCE
 #include "rig.h"
 #include <dlfcn.h>
@@ -22,7 +22,8 @@ static struct port port;
 static struct ibv_cq *acq, *bcq;
 static struct ibv_qp *a, *b;
 static struct ibv_mr *mr;
-// The first half is a's, the second is b's; both reach all of it.
+// The first half belongs to `a`, the second half to `b`. Both queue pairs can access all of the
+// memory.
 static uint8_t *mem;
 
 static void open_pair(struct ibv_qp *(*make)(struct ibv_cq *))
@@ -52,7 +53,7 @@ static void recv_b(uint64_t id)
 	CHECK(!ibv_post_recv(b, &wr, &bad), "receive");
 }
 
-// A request of a's with `len` bytes from the start of its half.
+// Posts a request on `a` with `len` bytes from the start of the first half.
 static int post_a(enum ibv_wr_opcode op, uint32_t len, uint64_t to, uint32_t key)
 {
 	struct ibv_sge s = {(uintptr_t)mem, len, mr->lkey};
@@ -119,15 +120,15 @@ static void invalidate_b(uint32_t key)
 	done(bcq, IBV_WC_SUCCESS, "invalidate");
 }
 
-// The key of a window that was bound with `given`, as providers make it: the upper bits are the
-// window's own.
+// The key of a window after a bind with the key `given`, as providers compute the key. The upper 24
+// bits belong to the window.
 static uint32_t key_of(uint32_t before, uint32_t given)
 {
 	return (before & 0xffffff00) | (given & 0xff);
 }
 
-// A bind takes the low eight bits of its key, whatever the others are; programs find the key in
-// mw->rkey (as with irdma) or make it up themselves (as with mlx5).
+// A bind uses the low eight bits of its key and ignores the other bits. Programs read the new key
+// from mw->rkey (as with irdma) or compute the key (as with mlx5).
 static void windows(void)
 {
 	struct ibv_mw *mw;
@@ -145,11 +146,11 @@ static void windows(void)
 		done(bcq, IBV_WC_SUCCESS, "bind");
 		CHECK(mw->rkey == key, "the completion changes nothing");
 		write_a(key, IBV_WC_SUCCESS, "through the window");
-		// Programs that keep count themselves write it down.
+		// Programs with a count of their own write the key to mw->rkey.
 		mw->rkey = key_of(before, given);
 		invalidate_b(key);
 	}
-	// The rest of a chain is bound as well, and a refused request leaves the key alone.
+	// A bind of length zero unbinds the window, and also changes the low bits of the key.
 	bind_b(mw, 7, SIZE);
 	done(bcq, IBV_WC_SUCCESS, "bind");
 	write_a(mw->rkey, IBV_WC_SUCCESS, "through the window");
@@ -206,7 +207,7 @@ static void windows_extended(void)
 	write_a(other->rkey, IBV_WC_SUCCESS, "through the other window");
 }
 
-// IBTA 11.6.2: the receive of the immediate data ends with a local access error.
+// IBTA 11.6.2: the receive for the immediate data completes with a local access error.
 static void write_imm(void)
 {
 	open_pair(NULL);
@@ -218,8 +219,8 @@ static void write_imm(void)
 	done(bcq, IBV_WC_WR_FLUSH_ERR, "the receive behind");
 }
 
-// IBTA 9.9.6.3, class J: the message is received and acknowledged; the receive and the connection
-// end in error.
+// IBTA 9.9.6.3, class J: the receiver takes and acknowledges the message. The receive and the
+// connection end in error.
 static void send_inv(void)
 {
 	struct ibv_qp_init_attr init;
@@ -284,7 +285,7 @@ static struct ibv_comp_channel *channel;
 static struct ibv_cq *armed;
 static struct ibv_qp *idle;
 
-// An event for `armed`: its queue pair goes to ERR with a receive in it.
+// Raises an event of `armed`: its queue pair goes to ERR with a posted receive.
 static void event(void)
 {
 	struct ibv_recv_wr wr = {.wr_id = 1}, *bad;
@@ -318,7 +319,7 @@ static void open_channel(void)
 	idle = qp_new(&port, IBV_QPT_RC, armed, armed, 4);
 }
 
-// Files of uverbs are readable while an event waits, and never writable.
+// Descriptors of uverbs are readable while an event waits, and never writable.
 static void never_writable(void)
 {
 	int level, edge, only, round;
@@ -335,13 +336,13 @@ static void never_writable(void)
 		CHECK(selected(channel->fd) == POLLIN, "select");
 		CHECK(epolled(level) == EPOLLIN && epolled(only) == EPOLLIN, "epoll");
 		CHECK(epolled(edge) == EPOLLIN && !epolled(edge), "epoll, edge");
-		// The first is not read: the second is an edge of its own.
+		// The first event is unread. The second event raises an edge of its own.
 		event();
 		CHECK(epolled(edge) == EPOLLIN && !epolled(edge), "epoll, the second edge");
 		take_event();
 		CHECK(polled(channel->fd) == POLLIN && epolled(level) == EPOLLIN, "one is left");
 		take_event();
-		// To look at an edge that reading made is no harm.
+		// Reading an event may raise an edge, which is harmless. This call takes the edge.
 		epolled(edge);
 	}
 	CHECK(!polled(channel->fd), "all read");
@@ -380,7 +381,7 @@ static void on_signal(int s)
 	signals++;
 }
 
-// O_NONBLOCK is the program's to set and to clear, and O_ASYNC sends its signal.
+// The program may set and clear O_NONBLOCK. With O_ASYNC an event sends the signal.
 static void flags(void)
 {
 	struct ibv_cq *cq;
@@ -404,7 +405,7 @@ static void flags(void)
 	CHECK(!fcntl(channel->fd, F_SETFL, plain), "flags");
 	event();
 	take_event();
-	// Another descriptor of the same file has the same flags and events.
+	// A duplicate of the descriptor shows the same events.
 	plain = dup(channel->fd);
 	event();
 	CHECK(polled(plain) == POLLIN, "a duplicate");
@@ -412,8 +413,8 @@ static void flags(void)
 	take_event();
 }
 
-// A child has its parent's descriptors: closing them changes nothing here, and it sees the events
-// come.
+// A child inherits the descriptors of its parent. The child sees the events, and its close changes
+// nothing for the parent.
 static void forked(void)
 {
 	int status, ready[2];
@@ -440,7 +441,7 @@ static void forked(void)
 	CHECK(!polled(channel->fd), "read");
 }
 
-// Registrations without bytes open nothing; requests without bytes need no more.
+// A registration of length zero grants access to no byte. A request of length zero needs no access.
 static void no_bytes(void)
 {
 	struct ibv_mr *none, *odd, *nowhere;
@@ -476,7 +477,7 @@ static void null_region(void)
 	port_close(&port);
 }
 
-// All that a posted is done, and told of.
+// Waits in SQD until all requests of `a` are done and reported.
 static void drained(void)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1};
@@ -495,7 +496,8 @@ static void drained(void)
 	CHECK(!ibv_modify_qp(a, &attr, IBV_QP_STATE), "to RTS");
 }
 
-// A queue that ignores overrun never fails: what does not fit takes the place of the oldest.
+// A CQ that ignores overrun never fails. A new completion without room replaces the oldest
+// completion.
 static void overrun(void)
 {
 	struct ibv_cq_init_attr_ex attr = {
@@ -528,7 +530,8 @@ static void overrun(void)
 			wr.opcode = i == 3 * cqe - 1 ? IBV_WR_SEND : IBV_WR_RDMA_WRITE;
 			CHECK(!ibv_post_send(a, &wr, &bad), "post %d", i);
 		}
-		// SQD ends what has begun and leaves the rest waiting: the last one has begun when its message is there.
+		// SQD completes the requests that have begun, and holds the others. The last
+		// request has begun when its message arrives.
 		while (!ibv_poll_cq(bcq, 1, wc))
 			CHECK(now() < end, "the last did not come");
 		CHECK(wc[0].status == IBV_WC_SUCCESS, "status %d", wc[0].status);
@@ -541,7 +544,7 @@ static void overrun(void)
 	}
 }
 
-// Names are found without a version, private ones as well.
+// dlsym finds names without a version, also private names.
 static void names(void)
 {
 	static const char *const wanted[] = {"ibv_query_gid_type", "ibv_wr_opcode_str", "ibv_cmd_create_qp",
@@ -557,7 +560,7 @@ static void names(void)
 	CHECK(!query(port.ctx, 1, port.gid_index, &type) && type == 1, "type %u", type);
 }
 
-// A short READ with a WRITE right behind it brings what was there before.
+// A short READ, followed directly by a WRITE, returns the value from before the WRITE.
 static void write_after_read(void)
 {
 	uint64_t target = 0, *io = calloc(2, sizeof(*io)), i;
@@ -586,8 +589,9 @@ static void write_after_read(void)
 	}
 }
 
-// A program that closes all descriptors when no device is open, as daemons do, has its own under
-// their numbers; a device that is opened later works, and the program's own are left alone.
+// A program, such as a daemon, closes all descriptors while no device is open, and reuses the
+// numbers. A device that is opened later works, and the library leaves the program's descriptors
+// alone.
 static void closed_while_nothing_is_open(void)
 {
 	enum { ROUNDS = 3, OWN = 40 };
@@ -605,7 +609,7 @@ static void closed_while_nothing_is_open(void)
 		CHECK(!ibv_destroy_qp(a) && !ibv_destroy_qp(b), "queue pairs");
 		CHECK(!ibv_destroy_cq(acq) && !ibv_destroy_cq(bcq) && !ibv_dereg_mr(mr), "the rest");
 		port_close(&port);
-		// The program's of earlier rounds stay.
+		// The program's descriptors of earlier rounds stay open.
 		for (i = n ? own[n - 1][OWN - 1][1] + 1 : 3; i < 1024; i++)
 			close(i);
 		for (i = 0; i < OWN; i++) {
@@ -618,14 +622,14 @@ static void closed_while_nothing_is_open(void)
 			CHECK(read(own[n][i / 2][i % 2], &byte, 1) == 1, "round %d: the message of %d", n, i);
 }
 
-// What is known of the other process's queue pair.
+// The address of the queue pair of the other process.
 struct end {
 	uint32_t qpn;
 	union ibv_gid gid;
 };
 
-// A queue pair, one queue for all its completions, connected with that of the process at the other
-// end of the socket.
+// Opens a queue pair with a single CQ. Connects the queue pair with the queue pair of the process
+// at the other end of the socket.
 static void open_end(int socket)
 {
 	struct timers patient = {18, 7, 7};
@@ -643,17 +647,17 @@ static void open_end(int socket)
 	CHECK(write(socket, &mine, sizeof(mine)) == sizeof(mine), "to the other process: %m");
 	CHECK(read(socket, &theirs, sizeof(theirs)) == sizeof(theirs), "from the other process: %m");
 	qp_join(&port, a, 100, theirs.qpn, 100, theirs.gid, patient);
-	// Both can receive.
+	// Both processes wait here until both can receive.
 	CHECK(write(socket, "r", 1) == 1 && read(socket, mem, 1) == 1, "ready: %m");
 }
 
-// Two processes answer each other's message. A NIC acknowledges a message when it arrives, before a
-// program can answer it, so that a send completes before the answer to it is received.
+// Two processes answer each other's messages. A NIC acknowledges a message on arrival, before a
+// program can answer the message. So a send completes before its answer is received.
 static void answers(void)
 {
 	enum { ROUNDS = 3000 };
 	const char *path = getenv("ADVERB_PATH");
-	// On a network an ACK may be lost, or come a moment after what was sent behind it.
+	// On a network an ACK may be lost, or may arrive after later packets.
 	int late = 0, most = path && !strcmp(path, "wire") ? ROUNDS / 50 : 0;
 	int sockets[2], round, status;
 	pid_t child;
@@ -665,8 +669,8 @@ static void answers(void)
 	for (round = 0; round < ROUNDS; round++) {
 		if (child)
 			CHECK(!post_a(IBV_WR_SEND, 8, 0, 0), "send %d", round);
-		// Whoever begins has its send done and then the answer, whoever answers has the question
-		// first.
+		// The asker gets the completion of its send and then the answer. The answerer gets
+		// the question first.
 		for (int n = 0; n < 2; n++) {
 			struct ibv_wc wc = poll_one(acq);
 

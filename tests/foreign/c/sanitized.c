@@ -1,4 +1,5 @@
-// A server and a client that send messages to and fro, built with sanitizers: one thread posts, another takes completions.
+// A server and a client send messages to and fro, built with sanitizers. One thread posts, another
+// thread takes completions.
 // usage: sanitized -p PORT [HOST]
 #include "rig.h"
 #include <netinet/in.h>
@@ -15,7 +16,8 @@ struct card {
 	union ibv_gid gid;
 };
 
-// One end: what its two threads share is handed over by posts and completions alone, apart from the turn.
+// One end. Its two threads hand over the buffers by posts and completions alone. Only the counts of
+// messages have a lock.
 static struct {
 	struct port port;
 	struct ibv_comp_channel *channel;
@@ -64,7 +66,8 @@ static void post_send(uint64_t side, int round)
 	CHECK(!ibv_post_send(end.qp, &wr, &bad), "post send");
 }
 
-// Takes completions and tells the other thread; looks at each message as soon as its completion is there.
+// Takes completions, checks each message as soon as its completion arrives, and wakes the other
+// thread.
 static void *taker(void *arg)
 {
 	uint64_t other = (uintptr_t)arg;
@@ -85,7 +88,8 @@ static void *taker(void *arg)
 				CHECK(!memcmp(wanted, end.inbox, SIZE), "message %d differs", in);
 				in++;
 			} else {
-				// The completion gives the memory back, to whichever thread gets it.
+				// The completion returns the memory to the program. Any thread that
+				// polls it may write there.
 				memset(end.outbox, out, SIZE);
 				out++;
 			}
@@ -108,7 +112,7 @@ static void until(int received, int sent)
 	pthread_mutex_unlock(&end.lock);
 }
 
-// One-sided requests into memory that the other end looks at after a message only.
+// One-sided requests. The other end reads the memory only after a message.
 static void one_sided(struct card *other)
 {
 	struct ibv_cq *cq = end.cq;
@@ -136,7 +140,7 @@ static void one_sided(struct card *other)
 	free(big);
 }
 
-// A program of another kind, as a shell, must start from here, too.
+// A program without sanitizers, for example a shell, must start from here as well.
 static void child(void)
 {
 	pid_t pid = fork();

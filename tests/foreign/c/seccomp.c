@@ -72,7 +72,7 @@ static void talk(struct port *port, int fd, int sends)
 	if (sends)
 		CHECK(!ibv_post_send(qp, &w, &bad), "post send");
 	poll_good(cq);
-	// Both live until both have their completions.
+	// Both processes stay until both have their completions.
 	exchange(fd, &mine, &theirs);
 }
 

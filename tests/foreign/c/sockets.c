@@ -1,4 +1,5 @@
-/* What programs of plain sockets do beside sending. usage: sockets RULE; says "ok" in the end. */
+/* Calls of programs with plain sockets other than sending. usage: sockets RULE; prints "ok" in
+ * the end. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -52,7 +53,7 @@ static void connected(void) {
   MUST(far_end >= 0 && pthread_join(thread, NULL) == 0);
 }
 
-/* A wait that timed out leaves the next one as it was. */
+/* A timed-out wait does not change the next wait. */
 static void waits(void) {
   begin();
   int set = epoll_create1(0);
@@ -72,7 +73,7 @@ static void waits(void) {
   }
 }
 
-/* Writes what is in a file of its own, and the peer gets nothing of it. */
+/* Opens a file at the descriptor `number`. A write goes to the file, and the peer gets no byte. */
 static void is_a_file(int number) {
   FILE *kept = tmpfile();
   MUST(kept != NULL && (fileno(kept) == number || dup2(fileno(kept), number) == number));
@@ -97,7 +98,7 @@ static void stream(void) {
   is_a_file(far_end);
 }
 
-/* A set that is another now has nothing of the one before. */
+/* After a descriptor refers to another epoll set, the items of the former set are gone. */
 static void sets(void) {
   connected();
   MUST(send(near_end, "x", 1, 0) == 1);
@@ -124,7 +125,7 @@ static void closes(int signal) {
     close(spare[closed++]);
 }
 
-/* A handler of signals closes while its thread changes a set. */
+/* A signal handler closes descriptors while its thread changes an epoll set. */
 static void handler(void) {
   begin();
   for (int i = 0; i < SPARE; i++)
@@ -142,7 +143,7 @@ static void handler(void) {
   }
 }
 
-/* A child closes what its parent goes on with. */
+/* A child closes descriptors. The parent goes on using the same descriptors. */
 static void child(void) {
   connected();
   pid_t pid = fork();
@@ -160,7 +161,7 @@ static void child(void) {
   MUST(send(far_end, "y", 1, 0) == 1 && recv(near_end, &byte, 1, 0) == 1 && byte == 'y');
 }
 
-/* A set of `select` that is longer than fd_set. */
+/* `select` with a set longer than fd_set. */
 static void numbers(void) {
   begin();
   struct rlimit most = {2000, 2000};

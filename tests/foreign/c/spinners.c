@@ -1,6 +1,7 @@
-// Two processes, each with a thread that spins (it polls the queue, arms it, and looks at the channel's descriptor
-// without waiting, in every turn) and a main thread that looks what that thread has taken: every 100 us, or in a spin
-// of its own. So do the progress threads of UCX. The main threads send each other a message in turns.
+// Two processes, each with a spinning thread and a main thread, like the progress threads of UCX.
+// In every turn the spinning thread polls the CQ, arms the CQ, and polls the descriptor of the
+// channel without waiting. The main thread reads the counts of the spinning thread, every 100 us or
+// in a spin. The main threads send each other messages in turns.
 // usage: spinners MESSAGES sleep|spin
 #include "rig.h"
 #include <stdatomic.h>
@@ -31,7 +32,7 @@ static void receive(uint64_t slot)
 	CHECK(!ibv_post_recv(qp, &wr, &bad), "post recv");
 }
 
-// Answers whether there was anything.
+// Takes completions and returns their number.
 static int take(void)
 {
 	struct ibv_wc wc[DEPTH];
@@ -78,7 +79,7 @@ static void send_one(void)
 	CHECK(!ibv_post_send(qp, &wr, &bad), "post send");
 }
 
-// Waits until so many were counted.
+// Waits until `count` is at least `n`.
 static void await(atomic_int *count, int n, int sleeps)
 {
 	struct timespec nap = {0, 100000};

@@ -1,5 +1,5 @@
-// Handles used after their end, through the header's own inline functions: EINVAL, in the result
-// and in errno, also after the device was closed (CQN-10, for all kinds).
+// Calls on destroyed handles, through the inline functions of the header. Each call returns EINVAL
+// and sets errno, also after the device was closed (CQN-10, for all kinds).
 #include "rig.h"
 
 static struct port port;

@@ -1,8 +1,10 @@
-// Two processes, "sender" and "receiver", that stay as they are until a signal ends them; `adverb top` looks at them.
+// Two processes, "sender" and "receiver", keep their state until a signal ends them. `adverb top`
+// reports on both.
 // usage: stuck lost|right
-// The receiver sleeps in epoll_wait on its completion channel. "lost": it polls before it arms, and eight messages come in
-// between. "right": it arms before it polls. In both cases one more message finds no receive, so the sender waits for the
-// receiver. Prints "READY" when all of this has come about.
+// The receiver sleeps in epoll_wait on its completion channel. With "lost" the receiver polls
+// before arming, and eight messages arrive in between. With "right" the receiver arms before
+// polling. In both cases one more message finds no receive, so the sender waits for the receiver.
+// Prints "READY" in this state.
 #include "rig.h"
 #include <stdbool.h>
 #include <sys/epoll.h>
@@ -52,7 +54,8 @@ static void open_all(const char *name)
 	struct ibv_sge s = {.addr = (uintptr_t)memory, .length = SLOT};
 	struct ibv_recv_wr wr = {.sg_list = &s, .num_sge = 1}, *bad;
 	struct epoll_event e = {.events = EPOLLIN};
-	// Eight seconds without an answer: longer than a test stops the receiver.
+	// The sender retries for eight seconds without an answer. A test stops the receiver for a
+	// shorter time.
 	struct timers t = {18, 7, 7};
 	struct card mine, theirs;
 	int i;
@@ -112,7 +115,7 @@ static void wait_for_messages(bool arms_first, bool more)
 		CHECK(!ibv_req_notify_cq(cq, 0), "arm");
 	poll_until_empty();
 	if (more) {
-		// The rest of the messages comes now.
+		// The rest of the messages arrives now.
 		token_out();
 		token_in();
 	}

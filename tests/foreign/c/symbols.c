@@ -1,11 +1,11 @@
-// Looks names up the way a program does that loads the library at run time.
+// Looks up names like a program that loads the library at run time.
 // usage: symbols LIBRARY nccl|public LIST
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
-// The 22 names NCCL cannot do without, all at IBVERBS_1.1, and the five it can.
+// The 22 names that NCCL requires, all at IBVERBS_1.1. The table below has the five optional names.
 static const char *const required[] = {
 	"ibv_get_device_list", "ibv_free_device_list", "ibv_get_device_name", "ibv_open_device",
 	"ibv_close_device", "ibv_get_async_event", "ibv_ack_async_event", "ibv_query_device",
@@ -21,7 +21,8 @@ static const struct {
 	{"ibv_query_port_speed", "IBVERBS_1.16"},
 };
 
-// The name must be there and come from the same file as the rest: not from a second, stock copy.
+// The name must exist and come from the same file as the other names, not from a second, stock
+// copy.
 static int look(void *lib, const char *name, const char *node, const char **home)
 {
 	void *at = dlvsym(lib, name, node);

@@ -1,4 +1,5 @@
-/* SYS-2: names below /sys/class/infiniband are of the kinds that they have in the kernel's sysfs. */
+/* SYS-2: names below /sys/class/infiniband have the same types of files as in the kernel's
+ * sysfs. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <limits.h>
@@ -16,7 +17,7 @@ static const char *name(const char *fmt, const char *part)
 	return at;
 }
 
-// A symbolic link, by every call that tells; its text is relative and ends in `end`.
+// For every call `path` is a symbolic link. The text of the link is relative and ends in `end`.
 static void is_link(const char *path, const char *end)
 {
 	char text[PATH_MAX], dir[PATH_MAX], whole[2 * PATH_MAX], *real, *same, *slash;
@@ -46,7 +47,7 @@ static void is_link(const char *path, const char *end)
 		}
 	closedir(list);
 	CHECK(seen, "%s does not list %s", dir, slash + 1);
-	// Resolved by the program itself, and by the C library.
+	// The program and the C library resolve the link.
 	snprintf(whole, sizeof(whole), "%s/%s", dir, text);
 	CHECK(!stat(whole, &st) && st.st_ino == to.st_ino, "%s is not %s", whole, path);
 	real = realpath(path, NULL);
@@ -91,7 +92,8 @@ int main(void)
 
 	list = ibv_get_device_list(&n);
 	CHECK(list && n > 0, "no device");
-	// One node: that one. Several: none is nearer.
+	// With one NUMA node the file has its number. With several nodes no node is nearer, and the
+	// file has -1.
 	f = fopen("/sys/devices/system/node/online", "r");
 	node = f && fgets(text, sizeof(text), f) && !strpbrk(text, "-,") ? text : "-1\n";
 	for (i = 0; i < n; i++) {
@@ -127,10 +129,10 @@ int main(void)
 		CHECK(!stat(name("/dev/infiniband/%s", list[i]->dev_name), &st) && S_ISCHR(st.st_mode), "%s", at);
 		snprintf(number, sizeof(number), "%u:%u\n", major(st.st_rdev), minor(st.st_rdev));
 		is_file(name("%s/dev", base), number);
-		// The node's text is in `text` no more.
+		// `text` has other contents now, so the program reads the node again.
 		node = f && !fseek(f, 0, SEEK_SET) && fgets(text, sizeof(text), f) && !strpbrk(text, "-,") ? text : "-1\n";
 	}
-	// The directory of the class is the kernel's own, and does not list it.
+	// The directory of the class is the kernel's own directory, which does not list rdma_cm.
 	CHECK(readlink("/sys/class/misc/rdma_cm", text, sizeof(text)) > 0, "rdma_cm");
 	is_file("/sys/class/misc/rdma_cm/abi_version", "4\n");
 	is_file("/sys/class/infiniband_verbs/abi_version", "6\n");

@@ -1,5 +1,7 @@
-// Tag matching on SRQs: eager messages, rendezvous, unexpected messages, the matching list. One process a case.
-// usage: tags CASE; the table of cases is at the end. Prints "ok CASE" and ends with status 0, or FAIL with the place.
+// Tag matching on SRQs: eager messages, rendezvous, unexpected messages, the matching list. A
+// process runs one case.
+// usage: tags CASE; the table of cases is at the end. Prints "ok CASE" and ends with status 0, or
+// prints FAIL with the place.
 #define _GNU_SOURCE
 #include "rig.h"
 #include <endian.h>
@@ -14,10 +16,11 @@ static struct port port;
 static struct ibv_cq *acq;
 static struct ibv_cq_ex *tcq;
 static struct ibv_srq *srq;
-// A sends; b receives by tags.
+// `a` sends; `b` receives by tags.
 static struct ibv_qp *a, *b;
 static struct ibv_mr *mr;
-// The first part is a's, the second takes tagged data, the third what is unexpected.
+// The first part of the memory belongs to `a`, the second part takes tagged data, the third part
+// takes unexpected messages.
 static uint8_t *mem, *tagged, *other;
 
 static struct ibv_qp *tag_qp(struct ibv_cq *own)
@@ -83,7 +86,8 @@ static void close_all(void)
 	port_close(&port);
 }
 
-// The next completion of the SRQ; `len` -1 is any. `tag` and `word` are those of the header.
+// Checks the next completion of the SRQ. `tag` and `word` come from the header. `len` -1 stands for
+// any length.
 static void expect(uint64_t id, int status, int opcode, unsigned flags, uint64_t tag, uint32_t word, int len, const char *what)
 {
 	struct ibv_poll_cq_attr none = {};
@@ -204,7 +208,7 @@ static void eager(uint64_t tag, uint32_t word, uint32_t len)
 	send_bytes(16 + len);
 }
 
-// A request whose data is behind the first 1024 bytes of a's part.
+// Sends a rendezvous request for data behind the first 1024 bytes of the part of `a`.
 static void request(uint64_t tag, uint32_t word, uint32_t len, uint32_t rkey)
 {
 	struct ibv_rvh *r = (void *)(header(IBV_TMH_RNDV, tag, word) + 1);
@@ -282,7 +286,7 @@ static void eager_messages(void)
 		add(i, 0xabc0 + i, tagged, len + 8);
 		eager(0xabc0 + i, 7 + i, len);
 		sent();
-		// A longer one may come in several packets, which depends on the path.
+		// A longer message may arrive in several packets, depending on the path.
 		if (!one) {
 			struct ibv_poll_cq_attr none = {};
 			struct ibv_wc_tm_info info;
@@ -349,7 +353,8 @@ static void unexpected_messages(void)
 	expect(500, IBV_WC_SUCCESS, IBV_WC_TM_RECV, 0, 0, 0, 56, "unexpected");
 	CHECK(h->opcode == IBV_TMH_EAGER && be64toh(h->tag) == 0x99 && be32toh(h->app_ctx) == 5, "with its header");
 	CHECK(!memcmp(other + 16, mem + 16, 40), "bytes");
-	// An entry that the program adds before it says that it knows: it matches nothing yet.
+	// The program adds an entry before it reports the unexpected message to the SRQ. Until then
+	// the entry matches nothing.
 	add_at(2, 0x99, UINT64_MAX, tagged, 64, 0, IBV_OPS_SIGNALED | IBV_OPS_TM_SYNC);
 	ADDED(1002, IBV_WC_TM_SYNC_REQ);
 	eager(0x99, 6, 40);
@@ -360,7 +365,7 @@ static void unexpected_messages(void)
 	eager(0x99, 7, 40);
 	sent();
 	expect(2, IBV_WC_SUCCESS, IBV_WC_TM_RECV, IBV_WC_TM_MATCH | IBV_WC_TM_DATA_VALID, 0x99, 7, 40, "expected");
-	// No tag at all: not counted.
+	// A message without a tag does not count as unexpected.
 	fill(mem, 20, 4, 4);
 	mem[0] = IBV_TMH_NO_TAG;
 	send_bytes(20);
@@ -368,7 +373,7 @@ static void unexpected_messages(void)
 	expect(502, IBV_WC_SUCCESS, IBV_WC_TM_NO_TAG, 0, 0, 0, 20, "no tag");
 	CHECK(!memcmp(other, mem, 20), "bytes");
 	sync_to(2, 0);
-	// One byte is a message, too.
+	// A message may have one byte.
 	send_bytes(1);
 	sent();
 	expect(503, IBV_WC_SUCCESS, IBV_WC_TM_NO_TAG, 0, 0, 0, 1, "one byte");
@@ -405,7 +410,7 @@ static void the_list(void)
 	eager(1, 0, 8);
 	sent();
 	expect(500, IBV_WC_SUCCESS, IBV_WC_TM_RECV, 0, 0, 0, -1, "unexpected");
-	// Nothing is posted: the message waits.
+	// No receive is posted, so the message waits.
 	sync_to(1, 0);
 	eager(1, 0, 8);
 	nothing_more("no receive");
@@ -439,14 +444,14 @@ static void rendezvous(void)
 		expect(i, IBV_WC_SUCCESS, IBV_WC_TM_RECV, IBV_WC_TM_MATCH, 0x70 + i, 3, -1, "matched");
 		expect(i, IBV_WC_SUCCESS, IBV_WC_TM_RECV, IBV_WC_TM_DATA_VALID, 0, 0, sizes[i], "data");
 		CHECK(!memcmp(tagged, mem + 1024, sizes[i]) && tagged[sizes[i]] == 0xaa, "%u bytes", sizes[i]);
-		// The end may overtake what says that the request was sent.
+		// The FIN message may arrive before the completion of the request's SEND.
 		for (j = 0; j < 2; j++) {
 			wc = poll_good(acq);
 			CHECK(wc.opcode == IBV_WC_SEND || wc.byte_len == 32, "end: %d, %u bytes", wc.opcode, wc.byte_len);
 		}
 		CHECK(room[0] == IBV_TMH_FIN && !memcmp(room + 1, mem + 1, 31), "both headers, but for the opcode");
 	}
-	// Many at once: more than the queue pair performs at a time.
+	// More requests at once than the queue pair performs at a time.
 	for (j = 0; j < 60; j++) {
 		CHECK(!ibv_post_recv(a, &wr, &bad), "receive");
 		add(j, 0x100 + j, tagged + 64 * j, 64);
@@ -461,7 +466,7 @@ static void rendezvous(void)
 		*r = (struct ibv_rvh){htobe64((uintptr_t)mem + 1024), htobe32(mr->rkey), htobe32(64)};
 		CHECK(!ibv_post_send(a, &sw, &no), "send");
 	}
-	// Of each: sent and ended at a, matched and there at b.
+	// Four completions for each request: SEND and FIN at `a`, match and data at `b`.
 	for (j = 0; j < 240;) {
 		struct ibv_poll_cq_attr none = {};
 		double end = now() + 30;
@@ -491,20 +496,20 @@ static void rendezvous_that_do_not_go(void)
 	open_all(8);
 	h = (void *)other;
 	post_plain(2);
-	// Unexpected: whole, with both headers and the program's own bytes.
+	// An unexpected request arrives whole, with both headers and the program's own bytes.
 	request(0x55, 3, 100, mr->rkey);
 	sent();
 	expect(500, IBV_WC_SUCCESS, IBV_WC_TM_RECV, 0, 0, 0, 48, "unexpected");
 	CHECK(h->opcode == IBV_TMH_RNDV && !memcmp(other, mem, 48), "headers");
 	sync_to(1, 0);
-	// Too short a buffer: the program goes on, with both headers.
+	// The buffer is too short. The program gets both headers and performs the READ.
 	memset(tagged, 0xaa, 128);
 	add(1, 0x56, tagged, 99);
 	request(0x56, 3, 100, mr->rkey);
 	sent();
 	expect(1, IBV_WC_TM_RNDV_INCOMPLETE, IBV_WC_TM_RECV, 0, 0, 0, -1, "too short");
 	CHECK(!memcmp(tagged, mem, 32) && tagged[32] == 0xaa, "headers alone");
-	// A key that opens nothing: the READ fails, and says so.
+	// The key of the request is invalid. The READ fails, and its completion reports the error.
 	add(2, 0x57, tagged, 128);
 	request(0x57, 3, 100, mr->rkey ^ 0xff00);
 	sent();

@@ -1,5 +1,6 @@
-/* SYS-5: an IPv6 address for which duplicate address detection is under way. The argument is the address.
- * "wait": the address is listed and works, whatever the kernel still asks. "gone": it is not listed. */
+/* SYS-5: an IPv6 address during duplicate address detection. The second argument is the address.
+ * "wait": the device lists the address, and the address works before the kernel has finished.
+ * "gone": the device does not list the address. */
 #include <arpa/inet.h>
 
 #include "rig.h"
@@ -20,7 +21,7 @@ static int entry_of(const char *address)
 	return -1;
 }
 
-// Two queue pairs of this process: one message.
+// Sends one message between two queue pairs of this process.
 static void talk(void)
 {
 	static char buf[8192];
@@ -57,7 +58,7 @@ int main(int argc, char **argv)
 		CHECK(index >= 0, "%s is not listed", argv[2]);
 		port.gid_index = index;
 		CHECK(!ibv_query_gid(port.ctx, 1, index, &port.gid), "gid");
-		// Opens the port at every address that can be used; waits for none.
+		// Opens the port at every usable address, without waiting for an address.
 		cq = cq_new(&port, 16, NULL, NULL);
 		datagrams = qp_new(&port, IBV_QPT_UD, cq, cq, 4);
 		qp_init(&port, datagrams);

@@ -1,5 +1,5 @@
-// Eight threads post and poll; every byte is checked. First each on queue pairs and CQs of its own, then all on shared
-// ones. usage: threads SECONDS
+// Eight threads post and poll, and check every byte. First each thread uses queue pairs and CQs of
+// its own, then all threads share queue pairs and CQs. usage: threads SECONDS
 #include "rig.h"
 
 #define THREADS 8
@@ -15,7 +15,8 @@ struct own {
 	uint64_t messages, bytes;
 };
 
-// Sends, writes, reads and atomics on a pair of its own, one batch after the other, order checked by the data.
+// Sends, writes and reads in batches, and atomics, on a pair of queue pairs of the thread's own.
+// The data shows the order.
 static void *own_run(void *arg)
 {
 	struct own *me = arg;
@@ -97,7 +98,7 @@ static void *own_run(void *arg)
 	return NULL;
 }
 
-// ---- shared: all threads post on the same pairs and poll the same two CQs.
+// ---- Shared: all threads post on the same queue pairs and poll the same two CQs.
 #define PAIRS 2
 #define SLOTS 16
 #define MSG 2048

@@ -1,5 +1,6 @@
-// Does a known number of things, for the test of `adverb run --trace`, and says how many: two processes, of which one sends
-// messages and the other one sleeps for each on its completion channel. With "killed" the receiver ends by SIGKILL.
+// Performs a known number of operations for the test of `adverb run --trace`, and prints the
+// numbers. One process sends messages. The other process sleeps on its completion channel for each
+// message. With "killed" the receiver ends by SIGKILL.
 #include "rig.h"
 #include <signal.h>
 #include <sys/wait.h>
@@ -69,7 +70,7 @@ static void post_send(uint64_t id)
 	CHECK(!ibv_post_send(qp, &wr, &bad), "post send");
 }
 
-// Gives the word for each message when its receive is posted and the queue is armed.
+// Tells the sender for each message when the receive is posted and the queue is armed.
 static void receiver(int out, int in, int killed)
 {
 	struct ibv_wc wc;
@@ -90,7 +91,7 @@ static void receiver(int out, int in, int killed)
 		got = ibv_poll_cq(rcq, 1, &wc);
 		CHECK(!got, "one too many");
 	}
-	// What was recorded is in the file a few milliseconds later.
+	// The records reach the file within a few milliseconds.
 	usleep(300000);
 	CHECK(write(out, "d", 1) == 1, "write");
 	if (killed)

@@ -1,4 +1,5 @@
-// Ends of traced processes, for the test of `adverb run --trace`; the first argument says which.
+// Traced processes end in several ways, for the test of `adverb run --trace`. The first argument
+// chooses the way.
 #define _GNU_SOURCE
 #include "rig.h"
 #include <fcntl.h>
@@ -37,7 +38,7 @@ static void *works(void *unused)
 	return unused;
 }
 
-// Closes what it did not open, as a daemon does, and writes to files of its own.
+// Closes the library's descriptors, as a daemon does, and then writes to files of the program.
 static void reuse(void)
 {
 	int n, fds[FILES];
@@ -67,7 +68,7 @@ static void reuse(void)
 	}
 }
 
-// Children of the bare system call, while other threads record.
+// Creates children by the bare system call while other threads record.
 static void children(void)
 {
 	pthread_t thread;
@@ -94,7 +95,7 @@ static void ends(int signal)
 	exit(signal == SIGALRM ? 0 : 1);
 }
 
-// Ends in a handler, in the middle of whatever is recorded.
+// Ends in a signal handler, which may interrupt the recording of an event.
 static void in_handler(unsigned after)
 {
 	struct itimerval at = {.it_value = {.tv_usec = after}};
@@ -105,7 +106,7 @@ static void in_handler(unsigned after)
 	works(NULL);
 }
 
-// A child of vfork ends, and then this process is killed.
+// A child of vfork ends. Then a signal kills this process.
 static void after_vfork(void)
 {
 	pid_t child;

@@ -1,5 +1,5 @@
-// One thread builds chains with the extended interface and gives each up, another posts plainly on the same queue pair: what
-// was given up never goes out.
+// One thread builds chains with the extended interface and aborts each chain. Another thread uses
+// ibv_post_send on the same queue pair. Requests of an aborted chain never go out.
 #include "rig.h"
 
 static struct ibv_qp *x;
@@ -60,7 +60,8 @@ int main(void)
 	}
 	done = 1;
 	pthread_join(t, NULL);
-	// Plainly in the middle of its own chain: an error of the program's, but it ends.
+	// The program posts in the middle of a chain of its own. This is an error of the program,
+	// but the calls must end.
 	ibv_wr_start(ibv_qp_to_qp_ex(x));
 	CHECK(!ibv_post_recv(y, &r, &rbad) && !ibv_post_send(x, &w, &bad), "post");
 	CHECK(!ibv_wr_complete(ibv_qp_to_qp_ex(x)), "complete");

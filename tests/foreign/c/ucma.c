@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
-// UCM-11: the file behind adverb_ucma_open as a program sees it: descriptor, waiting, closing, and commands by the kernel's
-// own header. And a connection by it whose queue pairs are brought up with the attributes it gives, with data.
+// UCM-11: the file behind adverb_ucma_open as a program sees it: descriptor, waiting, closing, and
+// commands from the kernel's own header. Also a connection with data, for which the file gives the
+// attributes of the queue pairs.
 #include "rig.h"
 #include <dlfcn.h>
 #include <netinet/in.h>
@@ -186,7 +187,8 @@ static void waiting(void)
 	CHECK(!pthread_cancel(t) && !pthread_join(t, &result) && result == PTHREAD_CANCELED, "cancelled");
 	CHECK(!pthread_create(&t, NULL, wait_for_event, &fd), "thread");
 	usleep(50000);
-	// As with the kernel, whoever reads the file when another thread closes it goes on to wait.
+	// As with the kernel, a thread that reads the file goes on waiting when another thread
+	// closes the descriptor.
 	CHECK(!ucma_close(fd), "close");
 	usleep(50000);
 	CHECK(pthread_tryjoin_np(t, &result) == EBUSY, "it waits: %zd", (ssize_t)result);

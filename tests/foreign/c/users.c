@@ -1,5 +1,7 @@
-// Two processes open a device as root and change their user: before the first queue pair, after it, or after the
-// connection. usage: users CASE. Prints a line for each process; status 77 where the program is not root.
+// Two processes open a device as root and change their user: before the first queue pair, after the
+// first queue pair, or after the connection.
+// usage: users CASE. Prints a line for each process, or ends with status 77 if the program is not
+// root.
 #define _GNU_SOURCE
 #include "rig.h"
 #include <sys/socket.h>
@@ -53,7 +55,7 @@ static void wait_for_other(struct side *s)
 	CHECK(write(s->fd, &c, 1) == 1 && read(s->fd, &c, 1) == 1, "the other process");
 }
 
-// The errno of the step to RTR.
+// Returns the errno of the transition to RTR.
 static int to_rtr(struct side *s, uint32_t qpn)
 {
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = qpn};
@@ -143,7 +145,7 @@ static void after_the_first(struct side *s)
 	refused(s, it);
 }
 
-// The effective user alone; back as root the process works.
+// Changes the effective user only. As root again the process works.
 static void for_a_while(struct side *s)
 {
 	make_qp(s);
@@ -175,7 +177,7 @@ static void *as_another_thread(void *arg)
 	return NULL;
 }
 
-// One thread by the system call, which leaves the others as they are.
+// A single thread changes its user by the system call. The other threads keep their user.
 static void in_a_thread(struct side *s)
 {
 	pthread_t thread;
@@ -190,7 +192,7 @@ static void in_a_thread(struct side *s)
 	work(s, t.it);
 }
 
-// One of the two changes; the other one is told as well.
+// The second process changes its user. The first process gets EPERM as well.
 static void of_the_peer(struct side *s)
 {
 	make_qp(s);

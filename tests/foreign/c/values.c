@@ -1,6 +1,7 @@
-// What creation and modification take and grant: values wider than their field, room for entries beside inline data, flags
-// that cost nothing.
-// usage: values CASE; the table of cases is at the end. Prints "ok CASE" and ends with status 0, or FAIL with the place.
+// The values that creation and modification accept and grant: values wider than their field, room
+// for entries beside inline data, flags without a cost.
+// usage: values CASE; the table of cases is at the end. Prints "ok CASE" and ends with status 0, or
+// prints FAIL with the place.
 #include "rig.h"
 
 #define DEPTH 16
@@ -21,7 +22,7 @@ static void open_all(void)
 	CHECK(mr, "mr");
 }
 
-// Whether the process stands for this device.
+// True if the device stands for this NIC (ADVERB_AS_NIC); "" is no NIC.
 static int stands_for(const char *nic)
 {
 	const char *name = getenv("ADVERB_AS_NIC");
@@ -33,7 +34,7 @@ static int stands_for(const char *nic)
 	     IBV_QP_MIN_RNR_TIMER)
 #define RTS (IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC)
 
-// Every value of a byte is taken, and the query shows the bits of the field.
+// The device accepts every value of a byte, and the query shows the bits of the field.
 static void narrow_fields(void)
 {
 	struct ibv_qp_init_attr init;
@@ -105,7 +106,8 @@ static void a_wide_connection(void)
 	CHECK(!ibv_destroy_qp(a) && !ibv_destroy_qp(b), "destroy");
 }
 
-// An address handle and a datagram: the service level, the flow label and the number are cut.
+// An address handle and a datagram: the device cuts the service level, the flow label and the queue
+// pair number to their fields.
 static void wide_datagrams(void)
 {
 	struct ibv_ah_attr attr = {.is_global = 1, .port_num = 1, .sl = 0xff};
@@ -183,7 +185,8 @@ static struct ibv_qp_cap cap(uint32_t send, uint32_t recv, uint32_t inlined)
 	return (struct ibv_qp_cap){DEPTH, DEPTH, send, recv, inlined};
 }
 
-// What a request has room for is granted, shown and taken: as rxe, and as the NIC that the device stands for.
+// The device grants, shows and accepts as many entries as a request has room for. The room is as
+// with rxe, or as with the NIC of ADVERB_AS_NIC.
 static void room(void)
 {
 	struct ibv_srq_init_attr s = {.attr = {.max_wr = DEPTH, .max_sge = 4}};
@@ -212,7 +215,7 @@ static void room(void)
 	CHECK(!ibv_destroy_srq(srq), "destroy");
 }
 
-// The fields of all kinds of completions may be asked for; the VLAN and the flow tag read 0.
+// A program may ask for the completion fields of all kinds. The VLAN and the flow tag read 0.
 static void fields(void)
 {
 	struct ibv_cq_init_attr_ex attr = {.cqe = DEPTH, .wc_flags = IBV_CREATE_CQ_SUP_WC_FLAGS};

@@ -1,6 +1,8 @@
-// Random waits on descriptors of the device and of the program. The kernel's answers for plain pipes judge them (waits.h).
-// usage: waits CASE; WAITS_SEED chooses the steps, WAITS_STEPS their number, and WAITS_VERBOSE prints them. WAITS_DOUBLED:
-// the network doubles packets. Prints "ok CASE", or FAIL with the seed and the step.
+// Random waits on descriptors of the device and of the program. The kernel's answers for plain
+// pipes are the reference (waits.h).
+// usage: waits CASE; WAITS_SEED chooses the steps, WAITS_STEPS their number, and WAITS_VERBOSE
+// prints them. With WAITS_DOUBLED the network doubles packets. Prints "ok CASE", or FAIL with the
+// seed and the step.
 #include "waits_calls.h"
 
 // ---- Steps that change both worlds.
@@ -9,7 +11,7 @@ static int number_of(int item, int world)
 	return 200 + 2 * item + world;
 }
 
-// Puts a descriptor at the fixed number of an item. So numbers are used again in both worlds alike.
+// Puts a descriptor at the fixed number of an item, so both worlds reuse numbers in the same way.
 static void place(int item, int world, int fd)
 {
 	CHECK(fd >= 0 && dup2(fd, number_of(item, world)) >= 0, "place");
@@ -49,7 +51,7 @@ static void feed(int item, int world)
 		CHECK(!timerfd_settime(items[item].fd[world], 0, &soon, NULL), "settime");
 	else
 		CHECK(write(items[item].feed[world], &one, sizeof(one)) == sizeof(one), "feed");
-	// A timer takes a moment. The raw call is none of the waits that are tested.
+	// A timer takes a moment. This raw call is not part of the test.
 	while (!syscall(SYS_poll, &p, 1, 1000))
 		;
 }
@@ -184,7 +186,8 @@ static struct call draw_call(void)
 	for (i = 0; i < c.members; i++) {
 		c.member[i] = chance(50) ? (int)draw(OWN) : chance(4) ? -1 : chance(2) ? -2 : (int)draw(ITEMS);
 		c.want[i] = (chance(85) ? POLLIN : 0) | (chance(3) ? POLLOUT : 0) | (chance(10) ? POLLPRI : 0);
-		// A set wakes a sleeping poll for POLLIN alone, although it is ready for POLLRDNORM as well.
+		// A set wakes a sleeping poll for POLLIN alone, although the set is also ready for
+		// POLLRDNORM.
 		if (chance(15) && (c.want[i] & POLLIN || c.member[i] < OWN))
 			c.want[i] |= POLLRDNORM;
 	}
@@ -198,8 +201,8 @@ static struct call draw_call(void)
 	return c;
 }
 
-// A device's item to which a message may be sent. The backlog of the listener is short. A datagram that the network doubles
-// arrives twice.
+// An item of the device for the next message. The backlog of the listener is short. A doubled
+// datagram would arrive twice.
 static int draw_source(void)
 {
 	int i = draw(unread(items[MANAGER].fd[TWIN]) < 3 ? OWN : MANAGER);
@@ -221,7 +224,8 @@ static struct deed draw_deed(const struct call *c)
 		d.item = OWN + draw(SETS - OWN);
 	if (d.act == CHANGE)
 		d.change = draw_change(c->how <= EPOLL_PWAIT2 && chance(80) ? c->member[0] : SETS + (int)draw(5));
-	// A call of poll keeps the file of a descriptor that is closed meanwhile, so a close before tells nothing.
+	// A call of poll keeps the file of a descriptor that is closed meanwhile. So an earlier
+	// close on the twin gives no reference.
 	if (d.act == CLOSE && c->how > EPOLL_PWAIT2)
 		d.act = NOTHING;
 	return d;
@@ -248,8 +252,8 @@ static void act_on_twin(struct deed *d, const struct call *c)
 	}
 }
 
-// Something happens while the call waits; nothing was ready before. The call has to wait until then, and to return what
-// the twin returns.
+// Nothing is ready at first, and something happens during the call. The call must wait until then,
+// and must return the result of the twin.
 static void wait_asleep(struct call *c)
 {
 	struct deed d = draw_deed(c), twin_deed;
@@ -276,7 +280,8 @@ static void wait_asleep(struct call *c)
 	CHECK(!pthread_create(&thread, NULL, act, &d), "thread");
 	do
 		real = ask(c, REAL, twin.n || open ? -1 : (int)draw(8));
-	// The kernel ends an epoll_wait of a stopped process (signal(7)). The device may do the same, and need not.
+	// The kernel ends an epoll_wait of a stopped process (signal(7)). The device may do the
+	// same.
 	while (real.n == -1 && real.error == EINTR && !real.handled && d.noise == STOP && c->how <= EPOLL_PWAIT2);
 	CHECK(!pthread_join(thread, NULL), "join");
 	CHECK(d.noise != STOP || read(peer_socket, &byte, 1) == 1, "stopped");
@@ -298,7 +303,7 @@ static void wait_step(void)
 	struct result real, twin;
 	int limit = chance(50) ? 0 : (int)draw(6);
 
-	// A signal that waits ends also a wait without a limit.
+	// A pending signal also ends a wait without a limit.
 	if (c.pending && c.mask == &open_mask && chance(30))
 		limit = -1;
 	next_step("call %d of %d items, first %d, most %d, mistake %d, mask %d, pending %d, limit %d", c.how, c.members,
@@ -383,7 +388,7 @@ static void model(int steps)
 
 	no_memory = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	be_able_to_signal();
-	// The sets are older than the device, and some of them than its channels.
+	// The sets are older than the device, and some sets are older than their channels.
 	for (i = 0; i < DUPS; i++)
 		renew(i);
 	for (i = 0; i < 10; i++)

@@ -1,5 +1,6 @@
-// Two worlds of descriptors. In the world REAL the device makes the events. In the world TWIN the test itself writes each
-// event into a pipe, so the kernel alone decides what a wait on the twin returns. Every call of waits.c is made in both worlds.
+// Two worlds of descriptors. In the world REAL the device makes the events. In the world TWIN the
+// test itself writes each event into a pipe, so the kernel alone decides the result of a wait.
+// waits.c makes every call in both worlds.
 #ifndef WAITS_H
 #define WAITS_H
 #include "cm_rig.h"
@@ -15,7 +16,7 @@
 #include <sys/timerfd.h>
 #include <sys/wait.h>
 
-// A wait or a step that takes longer is a lost event.
+// A longer wait or step is a lost event.
 #define PATIENCE 60
 #define DEPTH 64
 #define PEERS 5
@@ -24,10 +25,11 @@
 	CHECK(cond, "seed %llu step %u: %s: " format, (unsigned long long)seed, step, doing, ##__VA_ARGS__)
 
 enum { REAL, TWIN, WORLDS };
-// The items that a set or a call may watch. The first of them belong to the device: a queue pair joined with another of
-// this process, receives from the peer process, writes to the peer, datagrams, asynchronous events, rdma_cm.
+// The items of sets and calls. The first items belong to the device: a queue pair joined with
+// another of this process, receives from the peer process, writes to the peer, datagrams,
+// asynchronous events, rdma_cm.
 enum { PAIR, PEER, WRITES, DATAGRAM, ASYNC, MANAGER, OWN };
-// Then the program's own descriptors, epoll sets, and duplicates of items.
+// The other items: descriptors of the program, epoll sets, and duplicates of items.
 enum { PIPE = OWN, EVENTFD, TIMER, SOCKET, SETS, DUPS = SETS + 5, ITEMS = DUPS + 6 };
 
 struct item {
@@ -35,12 +37,13 @@ struct item {
 	int fd[WORLDS], feed[WORLDS];
 };
 
-// A completion queue with its channel, and the queue pairs of its traffic.
+// A completion queue with a channel and queue pairs.
 struct lane {
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;
 	struct ibv_qp *from, *to;
-	// 0, 1 for an arm of solicited completions, 2 for an arm of all; and the completions on the way.
+	// `armed`: 0 for no arm, 1 for solicited completions, 2 for all completions. `due`: the
+	// completions under way.
 	int armed, due;
 };
 
@@ -91,7 +94,7 @@ static void nap(int us)
 		;
 }
 
-// A new step: from here the watchdog counts anew.
+// Begins a new step. The watchdog starts its count again.
 static void next_step(const char *format, ...)
 {
 	va_list rest;
@@ -141,7 +144,7 @@ static void post_send(struct ibv_qp *qp, int write, int solicited, uint32_t qpn)
 	CHECK(!ibv_post_send(qp, &wr, &bad), "post send");
 }
 
-// Both processes tell each other their numbers, and join their queue pairs.
+// Both processes exchange their numbers and join their queue pairs.
 static void join_peer(struct ibv_qp **qp, int n)
 {
 	struct hello mine = {.rkey = mr->rkey, .address = (uintptr_t)memory, .gid = port.gid};
@@ -156,7 +159,7 @@ static void join_peer(struct ibv_qp **qp, int n)
 		qp_init(&port, qp[i]);
 		qp_join(&port, qp[i], 100, theirs.qpn[i], 100, theirs.gid, t);
 	}
-	// No message before both sides have joined.
+	// No process sends a message before both have joined.
 	CHECK(write(peer_socket, "", 1) == 1 && read(peer_socket, &i, 1) == 1, "joined");
 }
 
@@ -213,7 +216,7 @@ static void peer(int n)
 	_exit(0);
 }
 
-// Starts the peer, before this process has a device.
+// Starts the peer before this process has a device.
 static void start_peer(int n)
 {
 	int ends[2];
@@ -308,7 +311,7 @@ static void arm(int i, int solicited)
 		lanes[i].armed = solicited && i != ASYNC ? 1 : 2;
 }
 
-// The twin of a message: whether it makes an event is known from the arms.
+// The twin of a message. The arms decide whether the message makes an event.
 static void expect_message(int i, int solicited)
 {
 	int fires = i == MANAGER;
@@ -323,7 +326,7 @@ static void expect_message(int i, int solicited)
 		CHECK(write(items[i].feed[TWIN], "", 1) == 1, "twin");
 }
 
-// The message itself; any thread may send it.
+// Sends the message; any thread may call this function.
 static void send_message(int i, int solicited, int delay)
 {
 	if (i == PEER || i == ASYNC) {
@@ -346,7 +349,7 @@ static int unread(int fd)
 	return n;
 }
 
-// Takes one event out of both worlds.
+// Takes one event in both worlds.
 static void take_event(int i)
 {
 	struct ibv_async_event event;
@@ -387,8 +390,8 @@ static int poll_good_one(struct ibv_cq *cq)
 	return 1;
 }
 
-// Returns when all that was sent has arrived: then both worlds hold the same events. The naps leave the device to the
-// background thread.
+// Returns when all messages have arrived. Then both worlds hold the same events. During the naps
+// only the background thread drives the device.
 static void settle(int us)
 {
 	int i;

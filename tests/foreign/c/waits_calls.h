@@ -1,4 +1,4 @@
-// One wait in one of the two worlds of waits.h, in every way and with every mistake, and its whole result.
+// A wait in either world of waits.h, in every way and with every mistake, and the whole result.
 #ifndef WAITS_CALLS_H
 #define WAITS_CALLS_H
 #include "waits.h"
@@ -11,12 +11,13 @@ enum mistake { NONE, BAD_POINTER, BAD_COUNT, BAD_DESCRIPTOR, BAD_TIME, MISTAKES 
 struct call {
 	enum how how;
 	enum mistake mistake;
-	// Items: the set of an epoll call, or the members of another call; -1 for no descriptor, -2 for a closed one.
+	// Items: the set of an epoll call, or the members of another call. -1 stands for no
+	// descriptor, -2 for a closed descriptor.
 	int member[MEMBERS], members;
 	uint32_t want[MEMBERS];
 	int most;
 	const sigset_t *mask;
-	// A signal waits, blocked, when the call begins.
+	// A blocked signal is pending when the call begins.
 	int pending;
 };
 struct result {
@@ -137,7 +138,7 @@ static int call_select(const struct call *c, int world, int limit, struct result
 	return n;
 }
 
-// Makes the call in one world. The twin is asked by system calls, so no library answers for the kernel.
+// Makes the call in one world. The twin uses system calls, so no library answers for the kernel.
 static struct result ask(const struct call *c, int world, int limit)
 {
 	struct timespec none = {0};

@@ -1,5 +1,6 @@
-// poll, select and epoll_wait in the handler of a signal, which may interrupt any call: they return what the kernel returns, and never
-// wait for a lock of the interrupted call. Also memory that the kernel refuses, and a handler that forks.
+// poll, select and epoll_wait in a signal handler, which may interrupt any call. They return the
+// kernel's result, and never wait for a lock of the interrupted call. Other cases: memory refused
+// by the kernel, and a handler with a fork.
 #define POLL_SECONDS 10
 #include "rig.h"
 #include <sys/epoll.h>
@@ -18,7 +19,7 @@ static struct ibv_cq *sends, *receives;
 static struct ibv_qp *from, *to;
 static int set;
 static volatile int calls, forked, waiting;
-// The wait of the handler.
+// The handler's wait.
 static int (*in_handler)(void);
 
 static void give(void)
@@ -82,7 +83,7 @@ static int by_select(void)
 	return select(channel->fd + 1, &read, NULL, NULL, &none);
 }
 
-// A descriptor that nobody has seen before.
+// A new descriptor, unknown to the library.
 static int by_new_pipe(void)
 {
 	int both[2], n;
@@ -116,7 +117,7 @@ static void interrupt(int (*wait)(void), int flags, int micros)
 	CHECK(!setitimer(ITIMER_REAL, &often, NULL), "timer");
 }
 
-// Posts, arms, polls and takes events. Each call may be the interrupted one.
+// Posts, arms, polls and takes events. A signal may interrupt each call.
 static void work(void)
 {
 	int loop, flying = 0;
@@ -207,11 +208,11 @@ static void bad_memory(void)
 	sets = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CHECK(sets != MAP_FAILED && p != MAP_FAILED, "mmap");
-	// Sets that the kernel can read and not write.
+	// The kernel can read the sets but cannot write to them.
 	FD_SET(channel->fd, sets);
 	CHECK(!mprotect(sets, 4096, PROT_READ), "mprotect");
 	CHECK(select(channel->fd + 1, sets, NULL, NULL, &short_time) == -1 && errno == EFAULT, "select");
-	// An array that has gone since the last call.
+	// The array is unmapped after the first call.
 	*p = (struct pollfd){.fd = channel->fd, .events = POLLIN};
 	CHECK(poll(p, 1, 1) == 0, "poll");
 	CHECK(!munmap(p, 4096), "munmap");
@@ -226,7 +227,8 @@ static void fork_in_wait(int signal)
 		forked = 1;
 }
 
-// The child returns from the handler into the interrupted wait, and gets what the parent gets: EINTR, or a result.
+// The child returns from the handler into the interrupted wait. The wait ends with EINTR or with a
+// result, as in the parent.
 static void forks(void)
 {
 	struct sigaction a = {.sa_handler = fork_in_wait};

@@ -1,4 +1,5 @@
-// Waits of several threads and of several processes: no event is lost, and none comes twice. Part of waits.c.
+// Waits of several threads and of several processes: no event is lost, and no event comes twice.
+// Part of waits.c.
 #include <semaphore.h>
 #include <sys/prctl.h>
 
@@ -11,7 +12,7 @@ struct worker {
 
 static struct worker workers[PEERS];
 static enum mode mode;
-// Of each lane: the events that a thread took, the results of waits that named the lane, and the messages.
+// For each lane: the events taken by threads, the results of waits with the lane, and the messages.
 static volatile int taken[PEERS], named[PEERS];
 static int sent[PEERS];
 static volatile int stops, stopping;
@@ -48,7 +49,7 @@ static void serve(struct worker *w, int lane)
 	RULE(lane >= 0 && lane < PEERS && (mode != OWN_SETS || lane == w->index), "thread %d gets lane %d", w->index, lane);
 	__atomic_add_fetch(&named[lane], 1, __ATOMIC_SEQ_CST);
 	if (ibv_get_cq_event(lanes[lane].channel, &cq, &context)) {
-		// Another thread took the event, which the kernel had shown to both.
+		// The kernel showed the event to both threads, and the other thread took it.
 		RULE(errno == EAGAIN && (mode == LEVEL || mode == EXCLUSIVE), "no event of lane %d", lane);
 		return;
 	}
@@ -60,7 +61,7 @@ static void serve(struct worker *w, int lane)
 	sem_post(&served);
 }
 
-// One wait without a time-out, in the worker's way.
+// Performs one wait without a time-out, in the worker's way.
 static struct result wait_once(struct worker *w)
 {
 	struct pollfd p = {.fd = lanes[w->index].channel->fd, .events = POLLIN};
@@ -143,8 +144,9 @@ static void cancel_worker(struct worker *w)
 	RULE(result == PTHREAD_CANCELED, "thread %d ended otherwise", w->index);
 }
 
-// Disturbs a thread. In some modes the kernel names an event once. Then an event that is on its way must meet no thread that
-// leaves its wait by a jump or a cancellation, as the C library may have the event already.
+// Disturbs a thread. In the modes EDGE and ONESHOT the kernel names an event once. A jump or a
+// cancellation out of a wait could lose an event under way, because the C library may already have
+// the event. So these modes do so only when no event is under way.
 static void disturb(struct worker *w, int idle)
 {
 	int once = mode == EDGE || mode == ONESHOT;
@@ -156,7 +158,8 @@ static void disturb(struct worker *w, int idle)
 	case 1:
 		if (!idle && once)
 			break;
-		// Until the thread has left its wait: the jump would also leave the handler of a cancellation.
+		// Wait until the thread has left its wait: the jump would also leave the handler of
+		// a cancellation.
 		for (jumps = 0, pthread_kill(w->thread, SIGRTMIN); !jumps;)
 			nap(100);
 		break;
@@ -236,7 +239,8 @@ static void threads(int steps)
 				if (workers[i].set != set ? mode == EXCLUSIVE || k == i : !i)
 					CHECK(!rearm(workers[i].set, EPOLL_CTL_ADD, k, flags[mode]), "ADD");
 		}
-		// A late thread of the modes in which several threads learn of an event.
+		// In some modes several threads learn of an event. A late thread may have counted
+		// an event of the previous mode.
 		for (i = 0; i < PEERS; i++)
 			named[i] = sent[i];
 		for (i = 0; i < count; i++)
@@ -254,7 +258,7 @@ static void threads(int steps)
 	}
 }
 
-// ---- A set that a child inherits, with its own device or without one.
+// ---- A child inherits a set. The child opens a device or no device.
 static int order_pipe[2], reply_pipe[2];
 
 static void say(int *ends)
@@ -286,7 +290,7 @@ static void expect_ready(int set, int data)
 	     n, (int)out[0].data.u64, data);
 }
 
-// A device of this process, with a channel in the set.
+// Opens a device in this process and adds a channel to the set.
 static void open_in(int set, int data)
 {
 	struct epoll_event e = {.events = EPOLLIN, .data.u64 = data};
@@ -369,7 +373,7 @@ static void inherit(int both, int opens)
 		end_event();
 		say(reply_pipe);
 	}
-	// The child's channel is in the set of this process, too.
+	// The child's channel is in the set of this process as well.
 	if (opens) {
 		hear(order_pipe);
 		expect_ready(set, 2);
@@ -381,7 +385,7 @@ static void inherit(int both, int opens)
 	_exit(status ? 1 : 0);
 }
 
-// Each step in a process of its own, as a process opens a device for the first time only once.
+// Each step runs in a new process, because a process opens its first device only once.
 static void forks(int steps)
 {
 	int status, both, opens;

@@ -1,5 +1,5 @@
-// One end of a connection between two machines: options, the device that has an address, a queue pair joined over TCP, and
-// work requests towards the other end. Included by peer.c alone.
+// An end of a connection between two machines: options, the device of an address, a queue pair
+// connected over TCP, and work requests to the other end. Only peer.c includes this file.
 #ifndef ENDS_H
 #define ENDS_H
 #include "../../foreign/c/rig.h"
@@ -16,7 +16,7 @@ static const enum ibv_wr_opcode OPCODE[OPS] = {
 	IBV_WR_RDMA_WRITE,	     IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ,
 	IBV_WR_ATOMIC_CMP_AND_SWP,   IBV_WR_ATOMIC_FETCH_AND_ADD,
 };
-// What a UD message has before its bytes: a GRH, or an IPv4 header in the last 20 bytes of its place.
+// The space before the bytes of a UD message: a GRH, or an IPv4 header in the last 20 bytes.
 #define GRH 40
 #define QKEY 0x11111111
 #define SECONDS_OF_PATIENCE 60
@@ -31,7 +31,7 @@ struct options {
 	int timeout, retry_cnt, rnr_retry, min_rnr_timer;
 };
 
-// What one end tells the other before they are joined.
+// The data that each end sends to the other before the queue pairs are connected.
 struct card {
 	union ibv_gid gid;
 	uint64_t addr;
@@ -163,7 +163,7 @@ static int tcp(const char *host, const char *port)
 	return sock;
 }
 
-// Opens the device that has the address as a GID.
+// Opens the device with the address as a GID.
 static void open_device(struct end *e)
 {
 	struct ibv_device **list;
@@ -192,7 +192,7 @@ static void open_device(struct end *e)
 	CHECK(e->pd, "pd");
 }
 
-// Memory and queue pair; `access` is what the queue pair allows the other end.
+// Makes memory and a queue pair. `access` is what the queue pair allows the other end.
 static void make_end(struct end *e, size_t len, int depth, int access)
 {
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = QKEY, .qp_access_flags = access};
@@ -260,7 +260,7 @@ static void to_rts(struct end *e)
 	CHECK(!ibv_modify_qp(e->qp, &a, mask), "to RTS");
 }
 
-// Exchanges cards and brings the queue pair to RTS. `target` is the memory the other end may reach.
+// Exchanges cards and moves the queue pair to RTS. The other end may access `target`.
 static void join(struct end *e, void *target, uint32_t rkey)
 {
 	e->sock = tcp(e->o.host, e->o.port);
@@ -268,7 +268,7 @@ static void join(struct end *e, void *target, uint32_t rkey)
 		.gid = e->gid,
 		.addr = (uintptr_t)target,
 		.qpn = e->qp->qp_num,
-		// Close to the end of the 24 bits, so that every run of more than a few packets wraps.
+		// Close to 2^24, so that the PSN wraps after a few packets.
 		.psn = 0xfffff0 + (getpid() & 7),
 		.rkey = rkey,
 	};
@@ -284,7 +284,7 @@ static void join(struct end *e, void *target, uint32_t rkey)
 	}
 }
 
-// A signaled request of an operation on local bytes; the caller sets what is left.
+// Makes a signaled request on local bytes. The caller sets the remaining fields.
 static struct ibv_send_wr request(struct end *e, enum op op, struct ibv_sge *from, uint64_t remote)
 {
 	struct ibv_send_wr wr = {
@@ -322,7 +322,7 @@ static void post_receive(struct end *e, uint64_t id, void *to, uint32_t len, uin
 	CHECK(!err, "post receive: %d", err);
 }
 
-// Polls until a completion is there, or the time is over: then false.
+// Polls until a completion comes. Returns 0 if no completion comes in time.
 static int poll_within(struct ibv_cq *cq, struct ibv_wc *wc, double seconds)
 {
 	double end = now() + seconds;

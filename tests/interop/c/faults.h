@@ -1,21 +1,21 @@
-// One fault on purpose, and what both ends saw of it: the statuses of their completions in order, their queue pair's state, and
-// its asynchronous events. Included by peer.c alone.
+// Causes a fault on purpose. Both ends print the statuses of their completions in order, the state
+// of the queue pair, and the asynchronous events. Only peer.c includes this file.
 #ifndef FAULTS_H
 #define FAULTS_H
 #include "ends.h"
 
 enum trick {
 	NONE,
-	BAD_RKEY,     // a key that names nothing
-	BEYOND,	      // the last byte is one behind the region
+	BAD_RKEY,     // an unknown key
+	BEYOND,	      // the last byte is behind the region
 	NO_MR_RIGHT,  // the region does not allow the operation
-	NO_QP_RIGHT,  // the queue pair does not
+	NO_QP_RIGHT,  // the queue pair does not allow the operation
 	MISALIGNED,   // an atomic on an address that is no multiple of 8
 	SHORT_RECV,   // the receive is shorter than the message
 	BAD_RECV_KEY, // the receive names no region
 	NO_RECV,      // no receive is ever posted
-	LATE_RECV,    // receives are posted some time after the message
-	BAD_INV,      // SEND with invalidate of a key that names nothing
+	LATE_RECV,    // receives are posted after the message
+	BAD_INV,      // SEND with Invalidate of an unknown key
 	GONE,	      // the responder's queue pair is in the error state
 	BAD_QKEY,
 };
@@ -59,7 +59,8 @@ static const struct fault {
 	{"ud_oversize_send", IBV_QPT_UD, SEND, 64, SHORT_RECV},
 };
 
-// Both the faulty message's and the next one's receives; the pages of the region behind them are the target.
+// The receive of the faulty message and the receive of the next message. The target is the memory
+// behind both receives.
 #define RECEIVES 2
 #define RECV_LEN 32768
 #define SHORT_LEN 16
@@ -95,7 +96,7 @@ static const struct fault *fault_named(const char *name)
 	return &FAULTS[i];
 }
 
-// Appends " WHAT=A,B,C" from the completions that come before the queue is quiet for a while; at most `n`.
+// Prints " WHAT=A,B,C": the statuses of at most `n` completions, until none comes for `seconds`.
 static void say_completions(struct ibv_cq *cq, const char *what, int n, double seconds)
 {
 	struct ibv_wc wc;
@@ -132,7 +133,7 @@ static void say_state_and_events(struct end *e)
 	printf("%s\n", *sep ? "" : "none");
 }
 
-// Gives the errno of a request that was not taken.
+// Posts the faulty request. Returns 0, or the errno of a refused request.
 static int post_faulty(struct end *e, const struct fault *f)
 {
 	struct ibv_sge from = {(uintptr_t)e->mem, f->len, e->mr->lkey};
@@ -155,7 +156,7 @@ static int post_faulty(struct end *e, const struct fault *f)
 	return ibv_post_send(e->qp, &wr, &(struct ibv_send_wr *){0});
 }
 
-// The faulty request, and a plain SEND behind it.
+// Posts the faulty request, then a plain SEND.
 static void provoke_as_requester(struct end *e, const struct fault *f)
 {
 	struct ibv_sge from = {(uintptr_t)e->mem, 8, e->mr->lkey};
@@ -170,7 +171,7 @@ static void provoke_as_requester(struct end *e, const struct fault *f)
 	say_completions(e->scq, "send", refused ? 1 : 2, SECONDS_OF_PATIENCE);
 	send_all(e, "d", 1);
 	say_state_and_events(e);
-	// The other end's last completions may be owed to acknowledgements of this one.
+	// Waits for the other end. Its last completions may depend on acknowledgements of this end.
 	receive_all(e, &ready, 1);
 }
 

@@ -1,8 +1,8 @@
-// Reads or writes a disk of an iSCSI target with Debian's libiscsi, over iSER or TCP as the URL says, with several requests of many
-// lengths on their way at once:
-//   iser_disk read iser://ADDRESS:PORT/TARGET/LUN FILE    the disk's bytes into the file
-//   iser_disk write iser://ADDRESS:PORT/TARGET/LUN FILE   the file's onto the disk; then reads them back and compares
-// "OK BYTES" is printed when all held.
+// Reads or writes a disk of an iSCSI target with Debian's libiscsi. The URL selects iSER or TCP.
+// Several requests of many lengths are outstanding at the same time.
+//     iser_disk read iser://ADDRESS:PORT/TARGET/LUN FILE    copies the disk to the file
+//     iser_disk write iser://ADDRESS:PORT/TARGET/LUN FILE   copies the file to the disk, compares
+// The program prints "OK BYTES" if all checks passed.
 #include <fcntl.h>
 #include <iscsi/iscsi.h>
 #include <iscsi/scsi-lowlevel.h>
@@ -17,7 +17,8 @@
 #include <unistd.h>
 
 #define BLOCK 512
-// Requests on their way together, and seconds without an answer after which the disk counts as dead.
+// The number of outstanding requests. The seconds without an answer after which the disk counts as
+// dead.
 #define DEPTH 8
 #define HANG_LIMIT 60
 
@@ -89,13 +90,14 @@ static void begin(struct disk *d)
 	d->on_their_way++;
 }
 
-// Serves what comes for up to a second.
+// Waits up to a second for events, and handles the events.
 static void serve(struct disk *d)
 {
 	struct pollfd fd = {.fd = iscsi_get_fd(d->iscsi), .events = iscsi_which_events(d->iscsi)};
 
 	CHECK(poll(&fd, 1, 1000) >= 0, "poll: %m");
-	// It takes no call without an event; libiscsi's own waits, which call it after a second, fail where an answer takes longer.
+	// iscsi_service must not be called without an event. libiscsi's own waits call
+	// iscsi_service after a second, and so fail if an answer takes longer.
 	CHECK(!fd.revents || !iscsi_service(d->iscsi, fd.revents), "service: %s", iscsi_get_error(d->iscsi));
 }
 
@@ -153,7 +155,7 @@ static void log_in(struct disk *d, const char *name)
 	iscsi_set_targetname(d->iscsi, url->target);
 	iscsi_set_session_type(d->iscsi, ISCSI_SESSION_NORMAL);
 	iscsi_set_header_digest(d->iscsi, ISCSI_HEADER_DIGEST_NONE);
-	// What breaks is to be seen, not mended.
+	// No reconnection: a broken connection must fail the test.
 	iscsi_set_noautoreconnect(d->iscsi, 1);
 	CHECK(!iscsi_full_connect_async(d->iscsi, url->portal, url->lun, answered, &login), "login: %s", iscsi_get_error(d->iscsi));
 	await(d, &login, "login");

@@ -1,31 +1,35 @@
-// Two programs on two machines that check every byte of every operation, or provoke one fault and say what it led to.
-// The one given a HOST requests, the other responds; both get the same options:
-//   peer -a ADDRESS -p PORT [-q rc|uc|ud] [-m MTU] [-s SIZES] [-o OPERATIONS] [-w WINDOW] [HOST]
-//   peer -a ADDRESS -p PORT -x FAULT [-t TIMEOUT] [-R RETRIES] [-n RNR_TIMER] [-N RNR_RETRIES] [-l LATE_MS] [HOST]
-// ADDRESS is the end's own and chooses device and GID. Of each size, as many messages as the window holds are on their way
-// together; message i of the run is operation i modulo their number. "OK" is printed when all held.
+// Two programs on two machines check every byte of every operation, or cause a fault and print its
+// results. The program with a HOST is the requester, the other program the responder. Both get the
+// same options:
+//     peer -a ADDRESS -p PORT [-q rc|uc|ud] [-m MTU] [-s SIZES] [-o OPERATIONS] [-w WINDOW] [HOST]
+//     peer -a ADDRESS -p PORT -x FAULT [-t TIMEOUT] [-R RETRIES] [-n RNR_TIMER] [-N RNR_RETRIES]
+//         [-l LATE_MS] [HOST]
+// ADDRESS is the address of the end itself, and selects the device and the GID. For each size,
+// WINDOW messages are outstanding at the same time. Message i of the run has operation i modulo the
+// number of operations. The program prints "OK" if all checks passed.
 #define _GNU_SOURCE // strerrorname_np
 #include "ends.h"
 #include "faults.h"
 
-// Bytes around each message that nobody may touch; UD has its GRH in them.
+// Guard bytes around each message, which no operation may change. For UD the GRH lies in the guard
+// before the message.
 #define GUARD 64
 #define GUARD_BYTE 0xA5
 #define EMPTY_BYTE 0xEE
 
-// Whose bytes a pattern shows.
+// The end that wrote the bytes of a pattern.
 enum { OF_REQUESTER = 1, OF_RESPONDER = 2 };
 
 struct message {
 	uint64_t seq;
 	enum op op;
 	uint32_t len;
-	uint8_t *at;	 // its bytes here
-	uint64_t remote; // and there
+	uint8_t *at;	 // the local bytes
+	uint64_t remote; // the remote address
 	struct ibv_mw *window;
 };
 
-// Sent by the responder when a round's receives and windows are in place.
+// Sent by the responder when the receives and windows of a round are in place.
 struct ready {
 	uint32_t rkey[MAX_WINDOW];
 };
@@ -59,7 +63,7 @@ static void check_guards(struct end *e, const struct message *m)
 		CHECK(m->at[m->len + i] == GUARD_BYTE, "byte %d after message %lu", i, m->seq);
 }
 
-// The messages of a round: the same at both ends.
+// Plans the messages of a round. Both ends make the same plan.
 static void plan(struct end *e, struct message *all, uint64_t first, uint32_t size)
 {
 	for (int i = 0; i < e->o.window; i++) {
@@ -74,7 +78,7 @@ static void plan(struct end *e, struct message *all, uint64_t first, uint32_t si
 	}
 }
 
-// What an atomic leaves in memory; every other compare fails.
+// The memory after an atomic. Every second compare fails.
 static uint64_t atomic_result(const struct message *m)
 {
 	if (m->op == FADD)
@@ -118,7 +122,7 @@ static uint32_t prepare_response(struct end *e, struct message *m, int slot)
 	return m->op == SEND_INV ? bind_window(e, m) : 0;
 }
 
-// The bytes before a UD message: the addresses of the packet it came in.
+// Checks the bytes before a UD message: the addresses of its packet.
 static void check_grh(struct end *e, const struct message *m)
 {
 	const uint8_t *grh = m->at - GRH, *from = e->theirs.gid.raw, *to = e->gid.raw;
@@ -130,7 +134,7 @@ static void check_grh(struct end *e, const struct message *m)
 		      m->seq);
 }
 
-// Linux 6.1's rxe hands the kernel's own value through, which user space calls IBV_WC_IP_CSUM_OK.
+// rxe of Linux 6.1 passes on the kernel's value, which user space calls IBV_WC_IP_CSUM_OK.
 static int invalidation_flag(struct end *e)
 {
 	return strncmp(ibv_get_device_name(e->ctx->device), "rxe", 3) ? IBV_WC_WITH_INV : IBV_WC_IP_CSUM_OK;
@@ -157,7 +161,8 @@ static void check_receive(struct end *e, const struct message *m, int slot, uint
 	}
 }
 
-// A WRITE without acknowledgement may be behind the word that it was sent.
+// Without acknowledgements, a WRITE may arrive after the note over TCP that it was sent. The check
+// then waits up to 60 s.
 static void check_arrival(struct end *e, const struct message *m)
 {
 	double end = now() + (e->o.type == IBV_QPT_RC ? 0 : 60);
@@ -285,7 +290,7 @@ static void run_all(struct end *e)
 		CHECK(all[i].window, "memory window");
 	}
 	join(e, e->mem, e->mr->rkey);
-	// As many rounds a size as it takes until each operation had its turn.
+	// The number of rounds per size in which each operation occurs.
 	int rounds = (e->o.nops + e->o.window - 1) / e->o.window;
 	for (i = 0; i < e->o.nsizes * rounds; i++) {
 		plan(e, all, seq, e->o.sizes[i / rounds]);

@@ -1,14 +1,14 @@
-// MPI programs: `mpi CASE ROUNDS`. Every byte that arrives is compared with what its sender must
-// have sent. Rank 0 prints "ok CASE" when all ranks are through.
+// MPI programs: `mpi CASE ROUNDS`. Every received byte is compared with the byte that the sender
+// must have sent. Rank 0 prints "ok CASE" when all ranks have finished.
 #include "verify.h"
 #include <mpi.h>
 
 static int rank, ranks, rounds;
 
-// From one byte, past what fits into one packet, past what goes by copy, to rendezvous.
+// From 0 bytes over several packets to the lengths that go by copy and by rendezvous.
 static const size_t sizes[] = {0, 1, 8, 1000, 4096, 8193, 70000, 1 << 20};
 
-// Each rank sends to the right and receives from the left, at once.
+// Each rank sends to the right and receives from the left at the same time.
 static void ring(void)
 {
 	int right = (rank + 1) % ranks, left = (rank + ranks - 1) % ranks;
@@ -30,7 +30,7 @@ static void ring(void)
 		}
 }
 
-// Everybody sends many messages to everybody, without waiting, and takes them in the order sent.
+// Each rank sends many messages to every rank without waiting, and receives the messages in order.
 static void flood(void)
 {
 	enum { EACH = 64, LEN = 5000 };
@@ -62,7 +62,8 @@ static void flood(void)
 	free(req);
 }
 
-// Rank 0 takes from anybody by probing; the others send synchronously and with buffers.
+// Rank 0 receives from any rank by probing. The other ranks alternate between MPI_Send and
+// MPI_Ssend.
 static void probe(void)
 {
 	for (int r = 0; r < rounds; r++) {
@@ -92,7 +93,7 @@ static void probe(void)
 	}
 }
 
-// Columns of a matrix: a type with holes at either end.
+// Sends a column of a matrix: the data type has gaps at the sender and at the receiver.
 static void types(void)
 {
 	enum { N = 200 };
@@ -207,7 +208,8 @@ static void onesided(void)
 	free(in);
 }
 
-// A counter that all ranks draw numbers from: each number once. Sums from all, and a word swapped.
+// All ranks draw numbers from a counter, each number once. Also sums of all ranks, and a
+// compare-and-swap of a word.
 static void atomics(void)
 {
 	int each = 100 * rounds;
@@ -246,7 +248,7 @@ static void atomics(void)
 	MPI_Win_free(&win);
 }
 
-// Post, start, complete, wait.
+// Windows with MPI_Win_post, MPI_Win_start, MPI_Win_complete and MPI_Win_wait.
 static void epochs(void)
 {
 	int right = (rank + 1) % ranks, left = (rank + ranks - 1) % ranks;

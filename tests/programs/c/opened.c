@@ -1,6 +1,7 @@
-// A library for LD_PRELOAD: the process has an open device, and a thread sends messages over it every 5 ms. OPENED is a
-// file that gets a line for each process. If OPENED_MIX is set, every epoll set, poll and select of the program also
-// watches a completion channel without events, so the results stay the same.
+// A library for LD_PRELOAD. The process has an open device, and a thread sends messages over the
+// device every 5 ms. OPENED names a file that gets a line for each process. If OPENED_MIX is set,
+// every epoll set, poll and select of the program also watches a completion channel without events.
+// The results stay the same.
 #define _GNU_SOURCE
 #include "../../foreign/c/rig.h"
 #include <dlfcn.h>
@@ -14,7 +15,7 @@ static struct ibv_qp *from, *to;
 static pid_t owner;
 static int set;
 
-// A message, and its two completions by events of the channel.
+// Sends a message and takes both completions by events of the channel.
 static void message(void)
 {
 	struct ibv_recv_wr recv = {0}, *bad_recv;
@@ -86,7 +87,8 @@ __attribute__((constructor)) static void open_device(void)
 
 #define NEXT(name) ((__typeof__(name) *)dlsym(RTLD_NEXT, #name))
 
-// Adds the channel without events. A program in a forked child may have closed its descriptor.
+// Adds the channel without events, except in a forked child. A program in a child may have closed
+// the descriptor.
 static int mixed(int made)
 {
 	struct epoll_event event = {.events = EPOLLIN};

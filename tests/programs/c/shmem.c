@@ -1,4 +1,4 @@
-// OpenSHMEM programs: `shmem CASE ROUNDS`. PE 0 prints "ok CASE" when all PEs are through.
+// OpenSHMEM programs: `shmem CASE ROUNDS`. PE 0 prints "ok CASE" when all PEs have finished.
 #include "verify.h"
 #include <shmem.h>
 
@@ -8,7 +8,7 @@ static long sync_words[SHMEM_COLLECT_SYNC_SIZE];
 static long flag, counter, seen, lock;
 static long values[64], results[64 * 64];
 
-// Blocks put to the right and fetched back from there.
+// Puts blocks to the right neighbour and gets the blocks back.
 static void putget(void)
 {
 	uint8_t *mine = shmem_malloc(LEN), *out = memory(LEN), *in = memory(LEN);
@@ -37,7 +37,7 @@ static void putget(void)
 	free(in);
 }
 
-// Data, a fence, a flag: who sees the flag sees the data.
+// Data, a fence, a flag: a PE that sees the flag sees the data.
 static void flags(void)
 {
 	uint8_t *mine = shmem_malloc(4096), out[4096];
@@ -72,7 +72,7 @@ static void atomics(void)
 	CHECK(shmem_long_g(&counter, 0) == each * pes, "the counter is %ld", shmem_long_g(&counter, 0));
 	CHECK(seen == 3 * each * pes, "%ld added", seen);
 	shmem_barrier_all();
-	// A lock that guards a sum made by plain gets and puts.
+	// The lock guards a sum made by plain gets and puts.
 	for (int i = 0; i < 20 * rounds; i++) {
 		shmem_set_lock(&lock);
 		long v = shmem_long_g(&values[0], 0);

@@ -1,5 +1,5 @@
-// What the message-passing programs share: bytes that say who sent them, and checks that end the
-// program with file and line.
+// Shared code of the message-passing programs: bytes that identify their sender, and checks that
+// end the program with file and line.
 #ifndef VERIFY_H
 #define VERIFY_H
 #include <stdint.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(*(a)))
-// Ends the program with the place and the words unless the condition holds.
+// Ends the program with file, line and message unless the condition holds.
 #define CHECK(cond, ...)                                                                   \
 	do {                                                                               \
 		if (!(cond)) {                                                             \
@@ -19,7 +19,7 @@
 		}                                                                          \
 	} while (0)
 
-// Byte `i` of a message: depends on its sender, its number and its place.
+// Byte `i` of a message. The byte depends on the sender, the number of the message, and `i`.
 static inline uint8_t byte_of(unsigned from, unsigned message, size_t i)
 {
 	uint32_t x = (uint32_t)i * 2654435761u ^ from * 40503u ^ message * 97u;

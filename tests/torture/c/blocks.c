@@ -1,4 +1,5 @@
-// What a program does to page-aligned allocations that no mapping made by itself has gone through before.
+// System calls of a program on page-aligned allocations. The program has not mapped these pages by
+// a call of its own.
 #include "scenarios.h"
 #include <signal.h>
 #include <sys/wait.h>
@@ -11,7 +12,7 @@
 
 static uint8_t *want;
 
-// A block of its own, with bytes that follow from the seed. The larger ones have a mapping to themselves.
+// Allocates a block with bytes that follow from the seed. A large block has a mapping of its own.
 static uint8_t *block_new(size_t pages, uint64_t seed)
 {
 	uint8_t *p = aligned_alloc(PAGE, pages * PAGE);
@@ -32,7 +33,7 @@ static uint8_t *grown(enum way w, uint8_t *p, size_t from, size_t to)
 	return q;
 }
 
-// Pages that were cut off are not there again when the block grows.
+// A block is cut and then grown. The bytes of the former pages must not come back.
 static void cut_and_grown(enum way w, int how, int registers)
 {
 	uint8_t *p = block_new(PAGES, how), *q;
@@ -49,7 +50,8 @@ static void cut_and_grown(enum way w, int how, int registers)
 		deregistered(mr);
 }
 
-// The first page of a block is grown: it goes elsewhere, and has nothing of the others.
+// The first page of a block is grown. The page moves to another place, without the bytes of the
+// other pages.
 static void split_and_grown(enum way w, int registers)
 {
 	uint8_t *p = block_new(PAGES, 7), *q;
@@ -67,7 +69,7 @@ static void split_and_grown(enum way w, int registers)
 		deregistered(mr);
 }
 
-// Moved, and left behind: zeroes, and memory of its own.
+// A block is moved, and its old place stays mapped. The old place has zeroes and memory of its own.
 static void left_behind(enum way w, int registers)
 {
 	uint8_t *p = block_new(PAGES, 9), *q;
@@ -100,7 +102,7 @@ void remap_blocks(void)
 	}
 }
 
-// Each of many blocks is wiped in a child, wherever it lies by then.
+// MADV_WIPEONFORK wipes every one of many blocks in a child, also after a block has moved.
 void wiped_blocks(void)
 {
 	enum { MANY = 600 };
@@ -138,13 +140,13 @@ static volatile sig_atomic_t handled;
 static void look(int signal)
 {
 	(void)signal;
-	// What is not there is a signal that ends the child.
+	// If the memory is missing, a signal ends the child.
 	if (seen[0] != 0x77 || seen[64 * PAGE - 1] != 0x77)
 		_exit(3);
 	handled = 1;
 }
 
-// Signals come at any time, in the child as well: the handler finds the memory.
+// Signals come at any time, also in the child. The handler must find the memory.
 void fork_signals(void)
 {
 	struct sigaction act = {.sa_handler = look, .sa_flags = SA_RESTART};
@@ -159,7 +161,7 @@ void fork_signals(void)
 	sender = fork();
 	if (!sender) {
 		signal(SIGUSR1, SIG_IGN);
-		// A fork begins anew for each signal that waits: there are to be pauses.
+		// The kernel starts a fork again for each pending signal, so pauses are needed.
 		while (getppid() == self && !kill(-getpgrp(), SIGUSR1))
 			usleep(50);
 		_exit(0);
@@ -182,7 +184,8 @@ void fork_signals(void)
 		wrong("no signal came");
 }
 
-// A program closes all descriptors, as servers do that begin, and opens its own: its memory is as before, and its files, too.
+// A program closes all descriptors, as servers do at their start, and opens descriptors of its own.
+// Memory and files of the program must keep their bytes.
 void closed_descriptors(void)
 {
 	uint8_t *p[4], *other;
@@ -244,7 +247,8 @@ static void fork_there(void)
 	swapcontext(&inner_context, &outer);
 }
 
-// Stack and buffers lie in one registered block; a fork from that stack leaves the buffers registered.
+// Stack and buffers lie in one registered block. After a fork on this stack the buffers are still
+// registered.
 void fork_on_registered_stack(void)
 {
 	struct link l = {0};

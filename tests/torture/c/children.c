@@ -1,4 +1,5 @@
-// Children in every way there is to make one, seen from what a program may do before and in them.
+// Children created in every possible way, and the actions of a program before the fork and in the
+// child.
 #include "scenarios.h"
 #include <linux/sched.h>
 #include <sched.h>
@@ -34,7 +35,7 @@ static void ended_well(pid_t pid, const char *what)
 		wrong("%s ended with status %x", what, status);
 }
 
-// ---- Handlers of the program, which it registered before it asked for devices.
+// ---- Fork handlers of the program, registered before the program asked for devices.
 static uint8_t *seen_by_handlers;
 static pthread_mutex_t of_program = PTHREAD_MUTEX_INITIALIZER;
 
@@ -64,7 +65,8 @@ static void *allocates(void *unused)
 	return unused;
 }
 
-// Handlers see the memory as it is, and may take locks under which other threads allocate and free.
+// Fork handlers see the memory as it is. The handlers may take a lock under which other threads
+// allocate and free.
 void fork_handlers(void)
 {
 	pthread_t thread;
@@ -85,10 +87,11 @@ void fork_handlers(void)
 	pthread_join(thread, NULL);
 }
 
-// ---- Children that no handler sees.
+// ---- Children without a call of the fork handlers.
 static int gives_up(void *p)
 {
-	// What it does to memory that it does not have is its own business, and nobody else's.
+	// The child may not have this memory. These calls may damage the child, but must not affect
+	// another process.
 	madvise(p, LEN, MADV_DONTNEED);
 	free(p);
 	return 0;
@@ -123,7 +126,7 @@ static pid_t by_clone3(uint8_t *p)
 	return pid;
 }
 
-// Whatever a child does, however it was made, its parent's memory stays.
+// The parent's memory stays, for every way to create a child and every action of the child.
 void bare_children(void)
 {
 	pid_t (*const ways[])(uint8_t *) = {by_clone, by_instruction, by_clone3};
@@ -144,7 +147,7 @@ void bare_children(void)
 }
 
 // ---- Limits.
-// A child has the bytes of the moment of the fork, with no descriptor left as well.
+// A child has the bytes of the moment of the fork, even without a free descriptor.
 void fork_without_descriptors(void)
 {
 	struct rlimit limit;
@@ -185,7 +188,7 @@ static void *sleeps(void *sem)
 	return NULL;
 }
 
-// Threads run on memory of the allocator while another one forks.
+// Threads run on stacks from the allocator while another thread forks.
 void fork_beside_stacks(void)
 {
 	pthread_t thread[4];
@@ -223,7 +226,8 @@ static void *frees(void *p)
 	return NULL;
 }
 
-// A thread is cancelled where POSIX says that one may be, and freeing memory is no such place.
+// A thread is cancelled only at the cancellation points of POSIX. free() is not a cancellation
+// point.
 void cancelled(void)
 {
 	pthread_t thread;

@@ -1,4 +1,5 @@
-// A program that another replaces in the same process, at the same addresses: nobody who wrote to the one writes to the other.
+// A program replaces another program in the same process and uses the same addresses. A peer that
+// wrote to the old program must not write to the new program.
 #include "scenarios.h"
 #include <signal.h>
 #include <sys/wait.h>
@@ -16,7 +17,8 @@ static void map_there(int byte)
 	memset(AT, byte, PAGE);
 }
 
-// The peer, stopped before in the middle of many writes, goes on where the memory of before was.
+// The peer was stopped in the middle of many writes. Now the peer goes on, and the new program has
+// memory at the old address.
 static void after(const char *state, int *round)
 {
 	int fd, pid;

@@ -1,5 +1,5 @@
-// Other processes write and read the memory of this one by process_vm_writev and process_vm_readv while it is registered and
-// deregistered all the time.
+// Other processes access the memory of this process by process_vm_writev and process_vm_readv.
+// Meanwhile this process registers and deregisters the memory all the time.
 #include "scenarios.h"
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -24,7 +24,7 @@ static struct control *control_new(void)
 	return (struct control *)r;
 }
 
-// One word in each slot, each by a call of its own, here and there.
+// Writes a word to each slot, in a scattered order. Each word has a call of its own.
 static void write_all(struct control *c, pid_t pid)
 {
 	struct iovec mine, theirs;
@@ -43,7 +43,7 @@ static void write_all(struct control *c, pid_t pid)
 	}
 }
 
-// Reads as long as the owner is busy, and a little on a machine where that is over at once.
+// Reads while the owner is busy. The owner may be done at once, so about 500 more reads follow.
 static void read_all(struct control *c, pid_t pid)
 {
 	static uint8_t got[4 * PAGE], want[LEN];
@@ -71,7 +71,7 @@ static pid_t start(struct control *c, void (*round)(struct control *, pid_t))
 {
 	pid_t parent = getpid(), pid;
 
-	// Where Yama allows it to descendants alone.
+	// Yama may allow the access to descendants only.
 	prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
 	pid = fork();
 	CHECK(pid >= 0, "fork");
@@ -89,7 +89,8 @@ static pid_t start(struct control *c, void (*round)(struct control *, pid_t))
 	_exit(0);
 }
 
-// Registers page by page, some of them more than once, while the other process is at work.
+// Registers page by page while the other process is at work. Some pages are registered more than
+// once.
 static void registrations(uint8_t *p, struct ibv_mr **mr)
 {
 	size_t i;

@@ -61,7 +61,7 @@ void step_malloc(struct thread *t)
 	fill_block(t, b, zero ? len / 2 : 0, len);
 }
 
-// What the fork of the process does to these pages must end before the allocator has them back.
+// Undoes the advice about fork before the allocator gets the pages back.
 static void ordinary(struct thread *t, struct block *b)
 {
 	size_t from, to;

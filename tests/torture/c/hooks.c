@@ -1,5 +1,6 @@
-// A program that hooks the calls of the memory family, as MPI libraries do: each call looks through a list on the heap and
-// counts there. The pages of that list are registered as well, since blocks beside it are.
+// A program hooks the calls of the memory family, as MPI libraries do. Each hook walks a list on
+// the heap and counts the call in every node. The pages of the list are also registered, because
+// registered blocks share the pages.
 #include "scenarios.h"
 
 #define NODES 64
@@ -13,7 +14,7 @@ struct node {
 
 static struct node *first;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-// The same count where the library cannot get at it.
+// The same count in memory that the library does not know.
 static uint64_t *calls;
 static __thread int inside;
 

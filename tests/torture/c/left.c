@@ -1,4 +1,4 @@
-// What a child keeps of blocks when its parent goes on, and blocks in the hands of signal handlers.
+// The blocks of a child after its parent goes on, and blocks in signal handlers.
 #include "scenarios.h"
 #include <sched.h>
 #include <signal.h>
@@ -36,7 +36,7 @@ static void ended_well(pid_t pid, const char *what)
 		wrong("%s ended with status %#x", what, status);
 }
 
-// Locked pages refuse to be given up, and keep their bytes.
+// The kernel refuses to discard locked pages, and the pages keep their bytes.
 void locked_pages(void)
 {
 	static const int advices[] = {MADV_DONTNEED, MADV_FREE};
@@ -63,12 +63,13 @@ void locked_pages(void)
 	}
 }
 
-// ---- A handler that forks, whatever it interrupts.
+// ---- A signal handler forks, at any point of the program.
 static uint8_t *shown;
 static volatile sig_atomic_t forks, bad;
 static timer_t timer;
 
-// The next signal comes after the handler's end: a fork may take longer than the time in between.
+// The handler sets the timer for the next signal at its end, because a fork may take longer than
+// the interval.
 static int next_signal(void)
 {
 	static const struct itimerspec soon = {{0, 0}, {0, 700000}};
@@ -120,7 +121,7 @@ void fork_in_handlers(void)
 	deregistered(mr);
 }
 
-// ---- The parent frees a block after the fork; nothing changes for the child.
+// ---- The parent frees a block after the fork. The child keeps its bytes.
 static ucontext_t outside, inside;
 static int go[2], ready[2];
 static pid_t child;
@@ -190,7 +191,7 @@ void freed_in_the_parent(void)
 	freed(p, "a child with a block that a thread ran on");
 }
 
-// ---- A child begins on a registered block.
+// ---- A child starts on a registered block.
 static int looks(void *at)
 {
 	volatile uint8_t room[PAGE];

@@ -1,6 +1,7 @@
-// The memory torture: random steps on memory, registered or not, compared byte for byte with a model that knows nothing of
-// registration.
-// usage: torture [--seed N] [--threads N] [--seconds S] [--steps N] [--no-verbs] [--asm] | --scenario NAME | --list
+// The memory torture: random steps on memory, registered or not. The test compares the memory byte
+// for byte with a model that does not depend on registration.
+// usage: torture [--seed N] [--threads N] [--seconds S] [--steps N] [--no-verbs] [--asm] |
+// --scenario NAME | --list
 #include "scenarios.h"
 #include <sys/prctl.h>
 
@@ -97,7 +98,7 @@ struct thread *threads_new(int n)
 		t->scratch = raw_map(MAX_LEN);
 		for (j = 0; j < BLOCKS; j++)
 			t->block[j].model = raw_map(MAX_LEN);
-		// One thread at least registers.
+		// The first thread always registers.
 		t->bystander = i > 0 && rng_chance(&t->rng, 20);
 	}
 	return all;

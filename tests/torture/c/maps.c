@@ -1,4 +1,4 @@
-// Steps on mappings: making, growing, moving, cutting, advising, protecting.
+// Steps on mappings: creating, growing, moving, cutting, advising, protecting.
 #include "torture.h"
 
 #ifndef MREMAP_DONTUNMAP
@@ -33,7 +33,7 @@ static void fresh(struct thread *t, struct block *b, const char *when)
 		fill_block(t, b, 0, b->len);
 }
 
-// One mapping, or two blocks that are neighbours in one.
+// Creates a mapping with a single block or with two adjacent blocks.
 void step_mmap(struct thread *t)
 {
 	enum way w = any_way(t);
@@ -108,7 +108,9 @@ void step_grow(struct thread *t)
 	e = errno;
 	note(t, b, "mremap(%p, %zu -> %zu, flags %d) by %s = %p", b->mem, old, len, flags, way_name(w), p);
 	if (p == MAP_FAILED) {
-		// Where the kernel may have given up the place to move to, nobody can say whose it is now.
+		// These failures are allowed: EFAULT for a block of several mappings, and ENOMEM if
+		// the block may not move. After a failed call with MREMAP_FIXED the place `to` may
+		// be unmapped and in use by another thread.
 		if (!(e == EFAULT && b->mixed) && !(e == ENOMEM && !flags)) {
 			errno = e;
 			fail(t, b, "mremap");
@@ -199,7 +201,7 @@ void step_shrink(struct thread *t)
 	check(t, b, 0, len, "shrinking");
 }
 
-// Pages in the middle are unmapped and mapped anew, or mapped over.
+// A new mapping replaces pages in the middle of a mapping.
 void step_hole(struct thread *t)
 {
 	struct block *b = any_block(t, 1 << MAPPED, 1);
@@ -214,7 +216,7 @@ void step_hole(struct thread *t)
 	forget(t, b, from, to);
 	note(t, b, "mmap over %zu..%zu by %s", from, to, way_name(w));
 	b->mixed = 1;
-	// Not unmapped before: another thread might take the hole.
+	// The call maps over the pages. After munmap another thread might take the hole.
 	if (way_mmap(w, b->mem + from, to - from, PROT_READ | PROT_WRITE,
 		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED) != b->mem + from)
 		fail(t, b, "mmap into the middle");
@@ -229,7 +231,7 @@ static int advise(struct thread *t, struct block *b, size_t from, size_t to, int
 {
 	enum way w = any_way(t);
 
-	// The exception that `discard` names.
+	// The exception in the comment of `discard`.
 	if (w == BY_ASM && b->kind == HEAP)
 		w = BY_SYSCALL;
 	if (rng_chance(&t->rng, 20)) {
@@ -240,7 +242,7 @@ static int advise(struct thread *t, struct block *b, size_t from, size_t to, int
 	return way_madvise(w, b->mem + from, to - from, advice);
 }
 
-// Advice that changes no byte, whatever the kernel makes of it.
+// Advice that changes no byte, whatever the result of the call is.
 void step_advise(struct thread *t)
 {
 	static const int harmless[] = {
@@ -266,7 +268,7 @@ void step_advise(struct thread *t)
 	b->mixed = 1;
 	e = errno;
 	note(t, b, "madvise(%zu..%zu, %d) by %s = %d", from, to, advice, how, r);
-	// Private memory without a file has nothing to remove.
+	// MADV_REMOVE does not apply to private memory without a file.
 	if (advice == MADV_REMOVE && how[0] != 'p' && !(r == -1 && e == EINVAL))
 		fail(t, b, "MADV_REMOVE of private memory gave %d", r);
 	check(t, b, 0, b->len, "madvise");
@@ -296,7 +298,7 @@ void step_discard(struct thread *t)
 	} else if (advice == MADV_DONTNEED && r && how[0] != 'p') {
 		fail(t, b, "MADV_DONTNEED");
 	}
-	// Shared memory keeps its bytes: only the mapping of the pages goes.
+	// Shared memory keeps its bytes. Only the page table entries go.
 	if (!r && b->kind != SHARED)
 		memset(b->model + from, 0, to - from);
 	check(t, b, 0, b->len, "discarding");
@@ -322,7 +324,7 @@ void step_lazy(struct thread *t)
 	check(t, b, 0, b->len, "MADV_FREE");
 }
 
-// What a fork does with the pages.
+// Advice about the pages at a fork.
 void step_forked(struct thread *t)
 {
 	struct block *b = any_block(t, 1 << HEAP | 1 << MAPPED, 1);

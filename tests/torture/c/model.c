@@ -1,4 +1,4 @@
-// Blocks and their models: what must be where, and what is printed when it is not.
+// Blocks and their models: the expected contents, and the report of a difference.
 #include "torture.h"
 #include <ucontext.h>
 
@@ -17,7 +17,8 @@ void note(struct thread *t, struct block *b, const char *fmt, ...)
 	va_end(ap);
 }
 
-// The first thread that finds something reports; the others wait for the end that comes.
+// Returns to the first thread with a failure, which reports. Other threads wait here until the
+// process ends.
 static void only_one(void)
 {
 	static int taken;
@@ -127,7 +128,7 @@ static void on_fault(int sig, siginfo_t *info, void *context)
 	raise(sig);
 }
 
-// Asked by the driver of a program that hangs.
+// The driver sends SIGQUIT to a program that hangs.
 static void on_quit(int sig)
 {
 	int i;
@@ -154,7 +155,7 @@ static size_t first_difference(const uint8_t *a, const uint8_t *b, size_t len)
 {
 	size_t i = 0, n;
 
-	// A page at a time first: memcmp does not say where.
+	// First compare page by page, because memcmp does not return the place of the difference.
 	while (i < len) {
 		n = len - i < PAGE ? len - i : PAGE;
 		if (memcmp(a + i, b + i, n))
@@ -181,11 +182,12 @@ static void check_plain(struct thread *t, struct block *b, size_t from, size_t t
 	if (from >= to || !memcmp(b->mem + from, b->model + from, to - from))
 		return;
 	at = from + first_difference(b->mem + from, b->model + from, to - from);
-	// Another look may find them equal, so the report would contradict itself; it is a difference nevertheless.
+	// A second comparison may find equal bytes, and the report would contradict itself. The
+	// first comparison still counts as a difference.
 	differ(t, b, at < to ? at : from, when);
 }
 
-// A page given away by MADV_FREE has its bytes or is zero, as a whole.
+// After MADV_FREE each page has its old bytes or is all zero.
 static void check_lazy(struct thread *t, struct block *b, size_t from, size_t to, const char *when)
 {
 	size_t page;
@@ -217,7 +219,7 @@ void check(struct thread *t, struct block *b, size_t from, size_t to, const char
 		check_readable(t, b, from, to, when);
 		return;
 	}
-	// Only what lies before and behind the pages that cannot be read.
+	// Compare only the parts before and behind the unreadable pages.
 	check_readable(t, b, from, to < a ? to : a, when);
 	check_readable(t, b, from > z ? from : z, to, when);
 }
@@ -343,7 +345,7 @@ void drop_block(struct thread *t, struct block *b)
 {
 	t->bytes -= b->len;
 	b->kind = NONE;
-	// The model's pages go back as well.
+	// The pages of the model go back to the kernel as well.
 	raw_call(SYS_madvise, (long)b->model, MAX_LEN, MADV_DONTNEED, 0, 0, 0);
 }
 

@@ -1,5 +1,5 @@
-// The two processes beside: the peer, which has a device of its own and connects, and the foreigner, which reaches into our
-// memory by process_vm_readv, process_vm_writev and /proc/PID/mem.
+// The two helper processes. The peer has a device and connects. The foreigner accesses our memory
+// by process_vm_readv, process_vm_writev and /proc/PID/mem.
 #include "torture.h"
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -39,7 +39,8 @@ static void sockets(int fd[2])
 	CHECK(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fd), "socketpair");
 }
 
-// ---- The foreigner. Its own memory is mapped raw: the library knows nothing of it.
+// ---- The foreigner. Its own memory comes from a raw system call, so the library does not know the
+// memory.
 static int reach(int mem, pid_t pid, const struct order *o, uint8_t *buf)
 {
 	struct iovec mine = {buf, o->len}, theirs = {(void *)o->addr, o->len};
@@ -70,7 +71,7 @@ static void foreigner(int fd, pid_t pid)
 	mem = open(path, O_RDWR | O_CLOEXEC);
 	CHECK(mem >= 0, "%s", path);
 	for (;;) {
-		// The end of the other process is the end.
+		// This process ends with the other process.
 		if (recv(fd, &o, sizeof(o), MSG_WAITALL) != sizeof(o))
 			_exit(0);
 		memset(&a, 0, sizeof(a));
@@ -87,7 +88,7 @@ int start_foreigner(void)
 	int fd[2];
 
 	sockets(fd);
-	// Where Yama allows it to descendants alone.
+	// Yama may allow the access to descendants only.
 	prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
 	pid = fork();
 	CHECK(pid >= 0, "fork");
@@ -102,7 +103,7 @@ int start_foreigner(void)
 	return fd[0];
 }
 
-// ---- The peer: for each of our threads one of its own, with a queue pair and memory.
+// ---- The peer: a thread with a queue pair and memory for each of our threads.
 struct side {
 	int fd;
 	struct ibv_cq *cq;
@@ -113,10 +114,10 @@ struct side {
 };
 
 static struct port peer_port;
-// A machine may be busy: a peer is dead after two seconds, not half a one.
+// The machine may be busy, so a peer counts as dead after two seconds instead of half a second.
 static const struct timers timers = {16, 7, 7};
 
-// Reads, writes and adds for the other process; the status of the completion.
+// Performs a request for the other process and returns the completion.
 static struct ibv_wc perform(struct side *s, const struct order *o)
 {
 	struct ibv_sge sge = {(uintptr_t)s->mem, o->len, s->mr->lkey};
@@ -158,7 +159,7 @@ static struct ibv_wc perform(struct side *s, const struct order *o)
 	return wc;
 }
 
-// A fresh queue pair: the other one may have failed as it should.
+// Makes a new queue pair, because an earlier request may have failed on purpose.
 static void connect_peer(struct side *s, const struct order *o)
 {
 	struct answer a = {0};
@@ -194,7 +195,7 @@ static void *serve(void *arg)
 	struct ibv_wc wc;
 
 	for (;;) {
-		// The end of the other process is the end.
+		// This process ends with the other process.
 		if (recv(s->fd, &o, sizeof(o), MSG_WAITALL) != sizeof(o))
 			_exit(0);
 		memset(&a, 0, sizeof(a));
@@ -224,7 +225,7 @@ static void *serve(void *arg)
 	return NULL;
 }
 
-// Its arguments are the descriptors of its sockets.
+// The arguments are the descriptors of the sockets.
 int peer_main(int argc, char **argv)
 {
 	static struct side side[MAX_THREADS];
@@ -280,7 +281,7 @@ void start_peer(int *mine, int n)
 		close(fd[i][1]);
 }
 
-// A fresh connection with the peer, on the queue `cq`.
+// Opens a new connection with the peer, on the queue `cq`.
 void link_open(struct link *l, struct ibv_cq *cq)
 {
 	struct order o = {.op = OP_CONNECT};

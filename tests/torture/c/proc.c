@@ -1,5 +1,5 @@
-// Steps that involve the kernel or other threads and processes: forks, programs, pipes, files, and threads that sleep on
-// words in a block.
+// Steps with the kernel or with other threads and processes: forks, programs, pipes, files, and
+// threads that sleep on words in a block.
 #include "torture.h"
 #include <semaphore.h>
 #include <spawn.h>
@@ -9,13 +9,14 @@
 extern char **environ;
 
 // ---- Forks.
-// The part of a block that a child of fork has as it is in the parent; the rest is left out or wiped.
+// The range of a block that a fork leaves out or wipes. Returns 0 if there is no such range.
 static int special(struct block *b, size_t *a, size_t *z)
 {
 	return b->forked != COPIED && inner(b, a, z);
 }
 
-// Shared memory changes under a child for which the parent does not wait.
+// `alone`: the parent does not wait for the child. Shared memory may change meanwhile, so the child
+// does not check it.
 static void child_checks(struct thread *t, int alone)
 {
 	size_t a, z;
@@ -33,7 +34,7 @@ static void child_checks(struct thread *t, int alone)
 		check(t, b, 0, a, "in a child of fork, before special pages");
 		check(t, b, z, b->len, "in a child of fork, behind special pages");
 		if (b->forked == WIPED && b->prot & PROT_READ) {
-			// The child's copy of the model.
+			// This changes only the child's copy of the model.
 			memset(b->model + a, 0, z - a);
 			b->lazy_from = b->lazy_to = b->busy = 0;
 			check(t, b, a, z, "in a child of fork, wiped");
@@ -107,7 +108,7 @@ void step_fork(struct thread *t)
 	check_all(t, "after a fork");
 }
 
-// A child that lives on while the parent does, and finds its own bytes in the end.
+// A child runs on beside the parent. In the end the child checks the bytes that the child wrote.
 void step_linger(struct thread *t)
 {
 	int fd[2];
@@ -199,7 +200,8 @@ void step_pipe(struct thread *t)
 		n = how ? readv(fd[0], v, 2) : read(fd[0], b->mem + off, len);
 		pattern(b->model + off, len, seed);
 	} else {
-		// Without a limit on its pages vmsplice takes them all; it may take fewer.
+		// vmsplice takes fewer bytes if the pipe has too few free buffers, for example
+		// because of the limit on pipe pages of a user.
 		n = how == 2 ? writev(fd[1], v, 2) : vmsplice(fd[1], v, 2, 0);
 		for (m = 0; n > 0 && m < n;) {
 			ssize_t r = read(fd[0], t->scratch + m, n - m);
@@ -229,7 +231,7 @@ static void file_open(struct thread *t)
 	snprintf(path, sizeof(path), "%s/torture-%d-%d", dir ? dir : "/tmp", getpid(), t->index);
 	t->file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	CHECK(t->file >= 0, "%s", path);
-	// Not every file system has it.
+	// Some file systems do not support O_DIRECT.
 	t->direct = open(path, O_RDWR | O_DIRECT | O_CLOEXEC);
 	unlink(path);
 	t->file_seed = 1234 + t->index;
@@ -296,7 +298,8 @@ void step_file(struct thread *t)
 	check(t, b, 0, b->len, "file");
 }
 
-// ---- Threads that sleep on words in a block, or in a read into it, while it is registered and deregistered.
+// ---- Threads sleep on words in a block, or in a read into the block. Meanwhile the block is
+// registered and deregistered.
 enum waits { ROBUST, PSHARED, PLAIN, SEM, SEM_PSHARED, COND, COND_PSHARED, READ, WAITS };
 struct words {
 	pthread_mutex_t mutex;

@@ -66,7 +66,7 @@ long raw_call(long n, long a, long b, long c, long d, long e, long f)
 #error "no raw system call for this machine"
 #endif
 
-// As the C library does: -1 and errno.
+// Converts a result as the C library does: -1 and errno.
 static long with_errno(long r)
 {
 	if (r < 0 && r > -4096) {
@@ -125,7 +125,8 @@ int way_madvise(enum way w, void *at, size_t len, int advice)
 	return with_errno(raw_call(SYS_madvise, (long)at, len, advice, 0, 0, 0));
 }
 
-// On the own process, by its pidfd. Kernels before 6.13 take few advices that way and say EINVAL.
+// Advises on this process through its pidfd. Kernels before 6.13 refuse most advice of this kind
+// with EINVAL.
 int process_advise(void *at, size_t len, int advice)
 {
 	struct iovec v = {at, len};

@@ -1,4 +1,4 @@
-// Programs that once read wrong bytes, each with the requirement that it shows.
+// Programs that once read wrong bytes. The table at the end names the requirement of each program.
 #include "scenarios.h"
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -11,7 +11,7 @@ void wrong(const char *fmt, ...)
 {
 	va_list ap;
 
-	// The first ones in words, the others as a number.
+	// Prints the first eight errors, and counts the others.
 	if (wrongs++ >= 8)
 		return;
 	va_start(ap, fmt);
@@ -98,7 +98,8 @@ struct answer ask(struct link *l, enum op op, const void *at, size_t len, uint32
 	return a;
 }
 
-// Of two pages side by side, both registered, one is grown: what it gains are zeroes, and not its neighbour.
+// One of two adjacent registered pages is grown. The new pages have zeroes, not the bytes of the
+// neighbour.
 static void grow_neighbour(void)
 {
 	uint8_t *a = raw_map(PAGE), *b = raw_map(PAGE), *p, *q;
@@ -139,7 +140,7 @@ static void *idle(void *unused)
 }
 
 #define GROWN 20
-// Blocks of the allocator, registered, advised, deregistered and grown.
+// Blocks of the allocator are registered, advised, deregistered and grown.
 static void grow_blocks(void)
 {
 	static const size_t old = 400000, len = 700000;
@@ -150,7 +151,8 @@ static void grow_blocks(void)
 	int i, round;
 
 	with_device();
-	// What another thread might see move may be left where it is.
+	// With a second thread the library may leave memory in place, because this thread might see
+	// the move.
 	CHECK(!pthread_create(&thread, NULL, idle, NULL), "thread");
 	for (round = 0; round < 16; round++) {
 		for (i = 0; i < GROWN; i++) {
@@ -185,8 +187,9 @@ static void grow_blocks(void)
 	}
 }
 
-// Advice that drops pages shows zeroes, registered or not, whoever gives it. The one exception, which the README names: advice on a
-// page-aligned allocation by a system call instruction of the program's own, which no function of the C library sees.
+// After advice that drops pages the pages have zeroes, registered or not. The README names an
+// exception: the program advises on a page-aligned allocation by a system call instruction of its
+// own. No function of the C library sees this call.
 static void discard(void)
 {
 	static const char *const how[] = {"madvise", "syscall(SYS_madvise)", "a system call of our own", "process_madvise"};
@@ -210,7 +213,7 @@ static void discard(void)
 				if (before)
 					deregistered(mr);
 				r = w < 3 ? way_madvise(w, q, part, MADV_DONTNEED) : process_advise(q, part, MADV_DONTNEED);
-				// Older kernels do not take this advice that way.
+				// Older kernels do not accept this advice through process_madvise.
 				CHECK(!r || (w == 3 && errno == EINVAL), "%s", how[w]);
 				snprintf(what, sizeof(what), "%s, MADV_DONTNEED by %s", source_names[s], how[w]);
 				if (!r)
@@ -246,7 +249,7 @@ static void waiters(void)
 			deregister(t, &t->region[i]);
 }
 
-// After the last deregistration all is as if there had never been one.
+// After the last deregistration the memory is as without any registration.
 static void afterwards(void)
 {
 	struct thread *t;
@@ -265,7 +268,7 @@ static void afterwards(void)
 	finish(t);
 }
 
-// A child of fork has a copy of all that is registered; what it does there its parent does not see.
+// A child of fork has a copy of all registered memory. The parent does not see the child's changes.
 static void fork_copies(void)
 {
 	size_t len = 64 << 20, i;
@@ -303,7 +306,7 @@ static void fork_copies(void)
 	}
 }
 
-// Bytes in the memory files that this process has open.
+// Bytes in the memory files that are open in this process.
 static size_t in_files(void)
 {
 	char path[320], target[256];
@@ -325,7 +328,8 @@ static size_t in_files(void)
 	return sum;
 }
 
-// What was shared goes back when it is deregistered and given back, while other threads live.
+// Shared memory goes back to the kernel after it is deregistered and freed, also while other
+// threads run.
 static void returned(void)
 {
 	size_t len = 64 << 20, before, after, bound = 8 << 20;
@@ -351,7 +355,7 @@ static void returned(void)
 		      before >> 10);
 }
 
-// Memory that was registered and not touched costs nothing.
+// The resident memory of this process in bytes.
 static size_t resident(void)
 {
 	FILE *f = fopen("/proc/self/statm", "r");
@@ -363,6 +367,7 @@ static size_t resident(void)
 }
 
 static void untouched(void)
+// Registered memory without an access takes no memory.
 {
 	size_t len = 256 << 20, before, pages;
 	uint8_t *p;
@@ -373,7 +378,7 @@ static void untouched(void)
 	registered(p, len, IBV_ACCESS_LOCAL_WRITE);
 	if (in_files() > before + (8 << 20))
 		wrong("%zu KiB in memory files for memory that nobody touched", (in_files() - before) >> 10);
-	// Nor does it take any when it is reallocated.
+	// A reallocation takes no memory either.
 	pages = resident();
 	p = make_memory(ALIGNED, len);
 	memset(p, 1, PAGE);
@@ -385,7 +390,8 @@ static void untouched(void)
 	free(p);
 }
 
-// What a process of the soak does for a second: registers, is written to, forks, and leaves without tidying up.
+// A process of the soak test, for a second. The process registers, receives writes, forks, and
+// exits without cleaning up.
 static void cycle(void)
 {
 	size_t len = 4 << 20;

@@ -1,4 +1,5 @@
-// What the scenarios share: each is a program of its own, with one device, a queue and a link to the peer.
+// Shared by the scenarios. Each scenario is a program of its own, with a device, a queue and a link
+// to the peer.
 #ifndef SCENARIOS_H
 #define SCENARIOS_H
 #include "torture.h"
@@ -6,17 +7,17 @@
 #define ALL_ACCESS                                                                              \
 	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
 
-// The ways to come by memory that the scenarios go through.
+// The sources of memory in the scenarios.
 enum source { LIBC_MAP, RAW_MAP, MALLOC, ALIGNED, SOURCES };
 extern const char *const source_names[SOURCES];
 uint8_t *make_memory(enum source s, size_t len);
 void end_memory(enum source s, uint8_t *p, size_t len);
 void with_device(void);
-// The device, a queue and a connection with the peer.
+// Opens the device, a queue and a connection with the peer.
 void with_peer(struct link *l, struct ibv_cq **cq);
 struct ibv_mr *registered(void *p, size_t len, int access);
 void deregistered(struct ibv_mr *mr);
-// Counts what is not as it must be; the scenario fails at its end if there was anything.
+// Counts an error. The scenario fails at its end if there were errors.
 void wrong(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void expect_bytes(const uint8_t *p, const uint8_t *want, size_t len, const char *what);
 void expect_zeroes(const uint8_t *p, size_t len, const char *what);

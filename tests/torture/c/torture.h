@@ -1,5 +1,6 @@
-// What the files of the memory torture share. A thread owns blocks of memory; beside each lies a model of its bytes, in
-// memory that was mapped by a raw system call and that no library sees. Steps change both, and both must stay equal.
+// Shared by the files of the memory torture. A thread owns blocks of memory. Beside each block lies
+// a model of its bytes, in memory from a raw system call, unknown to every library. Steps change
+// block and model, and both must stay equal.
 #ifndef TORTURE_H
 #define TORTURE_H
 #ifndef _GNU_SOURCE
@@ -19,7 +20,8 @@
 #define PEER_LEN (1ul << 20)
 #define OP_MAX (256ul << 10)
 #define MAX_THREADS 8
-// A wait that takes longer than this many seconds is a hang; the driver gives up a little later with the stacks.
+// A wait over this many seconds is a hang. The driver gives up a little later and prints the
+// stacks.
 #define HANG_LIMIT 60
 
 // ---- Randomness and patterns (raw.c).
@@ -34,11 +36,12 @@ int rng_chance(struct rng *r, unsigned p);
 // Bytes that follow from the seed alone.
 void pattern(void *to, size_t len, uint64_t seed);
 
-// ---- System calls past every library (raw.c).
+// ---- System calls without a library (raw.c).
 long raw_call(long n, long a, long b, long c, long d, long e, long f);
-// Memory that nobody but us knows: for the model and everything that judges.
+// Maps memory for the model and for the checks. No library knows this memory.
 void *raw_map(size_t len);
-// How a call of the memory family is made: by the C library, by its syscall(), by an instruction of our own.
+// The ways to make a call of the memory family: by the C library, by its syscall(), by an
+// instruction of our own.
 enum way { BY_LIBC, BY_SYSCALL, BY_ASM };
 const char *way_name(enum way w);
 void *way_mmap(enum way w, void *at, size_t len, int prot, int flags);
@@ -57,14 +60,14 @@ struct block {
 	size_t len;
 	int prot; // of the whole pages inside
 	enum forked forked; // of the whole pages inside
-	int mixed; // pages of it may be mappings of their own to the kernel, over which mremap fails (EFAULT)
+	int mixed; // the kernel may have split the mapping; mremap over the parts fails (EFAULT)
 	size_t lazy_from, lazy_to; // after MADV_FREE: each page has its bytes or zeroes
-	int busy; // an operation of somebody else is under way here
-	size_t busy_from, busy_to; // what it changes
+	int busy; // pending operations on this block
+	size_t busy_from, busy_to; // the range that the operation changes
 };
 struct region {
 	struct ibv_mr *mr;
-	int block; // -1: the memory is not what it was; to be deregistered, not used
+	int block; // -1: the memory has changed; the region is only deregistered
 	size_t off, len;
 	int access, used;
 };
@@ -74,7 +77,8 @@ struct note {
 	char text[84];
 };
 
-// ---- Operations of others that are under way: one on the own pair of queue pairs, one of the peer, one of the foreigner.
+// ---- Pending operations, at most three: between the own two queue pairs, of the peer, and of the
+// foreigner.
 enum { OWN, PEER, FOREIGN, PENDINGS };
 enum op { OP_NONE, OP_WRITE, OP_READ, OP_ADD, OP_SWAP, OP_SEND, OP_FILL, OP_DUMP, OP_CONNECT, OP_MEM_WRITE, OP_MEM_READ, OP_BIG_WRITE };
 struct order {
@@ -92,7 +96,7 @@ struct pending {
 	int to_mr, from_mr;
 	uint64_t seed, add, swap, since;
 };
-// Work requests are known by these numbers; one of each at a time.
+// The `wr_id` of work requests. At most one request of each number is pending.
 enum { TAG_OWN, TAG_OWN_RECV, TAG_PEER_RECV, TAG_OUT, TAGS };
 
 struct link {
@@ -135,18 +139,18 @@ extern struct port port;
 
 // ---- The model (model.c).
 void note(struct thread *t, struct block *b, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-// Prints what is known of a difference and ends the process.
+// Prints all facts about a difference and ends the process.
 void differ(struct thread *t, struct block *b, size_t at, const char *when);
 void fail(struct thread *t, struct block *b, const char *fmt, ...) __attribute__((format(printf, 3, 4), noreturn));
 void catch_faults(struct thread *all, int n);
-// Compares a range, or all, of a block with its model.
+// Compares a range of a block with its model.
 void check(struct thread *t, struct block *b, size_t from, size_t to, const char *when);
 void check_all(struct thread *t, const char *when);
 void check_sample(struct thread *t, const char *when);
-// Compares bytes that came from elsewhere with the model.
+// Compares bytes from elsewhere with the model.
 void check_copy(struct thread *t, struct block *b, size_t off, const void *got, size_t len, const char *when);
 void fill_block(struct thread *t, struct block *b, size_t from, size_t to);
-// Ends protections and lazy pages, so that the block can be used in every way.
+// Ends protections and lazy pages, so that every step can use the block.
 void settle(struct thread *t, struct block *b);
 // The whole pages inside, as offsets; 0 if there are none.
 int inner(struct block *b, size_t *from, size_t *to);
@@ -167,11 +171,11 @@ void step_own(struct thread *t);
 void step_peer(struct thread *t);
 void step_out(struct thread *t);
 void step_foreign(struct thread *t);
-// Takes in what others have finished; `wait`: all of it.
+// Takes in finished operations of others. With `wait`, waits for all operations.
 void take_finished(struct thread *t, int wait);
 void register_part(struct thread *t, struct block *b, size_t from, size_t to);
 void deregister(struct thread *t, struct region *r);
-// The memory of this range goes away or its pages change: its registrations are not used any more.
+// The memory of this range goes away or its pages change. Its registrations are not used any more.
 void forget(struct thread *t, struct block *b, size_t from, size_t to);
 int wait_tag(struct thread *t, int tag);
 

@@ -1,5 +1,6 @@
-// Requests on memory that has gone, is protected or was cut off while it is registered; requests that a key does not allow; and
-// a writer that is stopped in the middle of its work. The status is one that the user of a NIC would see, and nothing ends.
+// Requests on registered memory that is unmapped, protected or truncated. Requests without the
+// rights of the key. A writer, stopped in the middle of a WRITE. The status is the status of a NIC,
+// and no process ends.
 #include "scenarios.h"
 #include <sys/mman.h>
 
@@ -9,7 +10,7 @@
 enum vanished { UNMAPPED, NO_ACCESS, READ_ONLY, TRUNCATED };
 static const char *const vanished_names[] = {"unmapped", "PROT_NONE", "PROT_READ", "truncated"};
 
-// Who does what; those of the peer come to the memory, those of ours start from it.
+// The requests. The peer's requests access the memory remotely. Our requests start from the memory.
 enum attempt { PEER_WRITES, PEER_READS, PEER_ADDS, PEER_SENDS, WE_WRITE, WE_READ, WE_SEND, ATTEMPTS };
 static const char *const attempt_names[] = {"remote WRITE", "remote READ", "remote FETCH_ADD", "receive",
 					    "own WRITE from there", "own READ into it", "own SEND from there"};
@@ -50,7 +51,7 @@ static uint8_t *victim(enum vanished v, int *fd, const uint8_t *bytes)
 	return p;
 }
 
-// The second half goes.
+// Takes away the second half of the memory.
 static void vanish(enum vanished v, uint8_t *p, int fd, enum way w)
 {
 	switch (v) {
@@ -87,7 +88,8 @@ static int one_of(int status, int a, int b)
 	return status == a || status == b;
 }
 
-// From the middle of the first half into the second; an atomic in the second.
+// Tries a range from the middle of the first half into the second half. An atomic is in the second
+// half.
 static void attempt(enum vanished v, enum attempt a, uint8_t *p, struct ibv_mr *mr, const uint8_t *bytes, const char *what)
 {
 	size_t len = LEN / 2;
@@ -125,7 +127,7 @@ static void attempt(enum vanished v, enum attempt a, uint8_t *p, struct ibv_mr *
 	default:
 		post_own(a, at, len, mr);
 		status = wait_wc(what).status;
-		// A SEND without a receive posted waits for one, unless its bytes are missing first.
+		// A SEND without a posted receive waits, unless its bytes are missing first.
 		expected = a == WE_WRITE && readable ? status == IBV_WC_SUCCESS : status == IBV_WC_LOC_PROT_ERR;
 	}
 	if (!expected)
@@ -151,7 +153,7 @@ static void one_case(enum vanished v, enum attempt a, enum way w, int warm, cons
 	}
 	vanish(v, p, fd, w);
 	attempt(v, a, p, mr, bytes, what);
-	// What comes before the range is untouched.
+	// The bytes before the range are untouched.
 	expect_bytes(p, bytes, LEN / 4, what);
 	if (v == READ_ONLY)
 		expect_bytes(p + LEN / 2, bytes + LEN / 2, LEN / 2 - 8, what);
@@ -172,7 +174,7 @@ static void go_through(enum vanished v)
 	pattern(bytes, LEN, 4);
 	with_peer(&peer, &cq);
 	for (a = 0; a < ATTEMPTS; a++) {
-		// Nobody receives it, and with its bytes there it would wait for ever.
+		// The peer posts no receive. A SEND with readable bytes would wait for ever.
 		if (a == WE_SEND && v == READ_ONLY)
 			continue;
 		for (w = BY_LIBC; w <= BY_ASM; w += BY_ASM - BY_LIBC)
@@ -198,7 +200,7 @@ void vanish_truncated(void)
 	go_through(TRUNCATED);
 }
 
-// A key opens its range and its rights, to the byte.
+// A key gives access to a range with certain rights, exact to the byte.
 void bounds_and_rights(void)
 {
 	uint8_t *want = raw_map(4 * PAGE), *p;
@@ -224,7 +226,7 @@ void bounds_and_rights(void)
 			p = make_memory(s, 4 * PAGE);
 			pattern(want, 4 * PAGE, s * 10 + i);
 			memcpy(p, want, 4 * PAGE);
-			// So that the atomic's word is aligned.
+			// This aligns the word of the atomic.
 			off = PAGE + 100 - (((uintptr_t)p + PAGE + 104) & 7);
 			mr = registered(p + off, len, rights[i]);
 			for (k = 0; k < ARRAY_LEN(tries); k++) {
@@ -250,13 +252,13 @@ void bounds_and_rights(void)
 		}
 }
 
-// ---- A writer that is stopped.
+// ---- A stopped writer.
 #define BIG (256ul << 20)
 
 static volatile int over, waited;
 
-// What ends the writer's way to the memory, and for how many tenths of a second the writer stands
-// still if the call waits for it.
+// The calls that end the writer's access to the memory. If a call waits for the writer, the writer
+// stands still for `tenths` tenths of a second.
 static void by_deregistration(struct ibv_mr *mr)
 {
 	deregistered(mr);
@@ -295,7 +297,7 @@ static void *let_go_on(void *arg)
 	const struct end *end = arg;
 	int i;
 
-	// The call may wait for the writer: then the writer goes on after some time.
+	// The call may wait for the writer. Then the writer goes on after some time.
 	for (i = 0; i < end->tenths && !over; i++)
 		usleep(100000);
 	if (!over) {
@@ -305,7 +307,7 @@ static void *let_go_on(void *arg)
 	return NULL;
 }
 
-// False if the writer had finished before it could be stopped.
+// Returns false if the writer had finished before the stop.
 static int stop_in_the_middle(uint8_t *p, const uint8_t *model, struct end how)
 {
 	struct ibv_mr *mr = registered(p, BIG, ALL_ACCESS);
@@ -324,7 +326,7 @@ static int stop_in_the_middle(uint8_t *p, const uint8_t *model, struct end how)
 	how.call(mr);
 	over = 1;
 	pthread_join(thread, NULL);
-	// It is ours again.
+	// The peer has no access any more, so the program may use the memory.
 	memset(p, 0xdd, BIG);
 	CHECK(!kill(peer_pid, SIGCONT), "continue");
 	hear(peer.fd, &a, sizeof(a));
@@ -332,7 +334,8 @@ static int stop_in_the_middle(uint8_t *p, const uint8_t *model, struct end how)
 	if (how.call != by_deregistration)
 		deregistered(mr);
 	link_open(&peer, cq);
-	// In the middle: the call had to wait for it, or what was left of it failed.
+	// The stop was in the middle: the call had to wait for the writer, or the rest of the write
+	// failed.
 	return waited || a.status != IBV_WC_SUCCESS;
 }
 
@@ -358,7 +361,7 @@ void stopped_writer(void)
 	stopped_before((struct end){by_deregistration, 80});
 }
 
-// Longer than a queue pair's end once waited for a peer.
+// Six seconds: longer than an earlier version waited for a peer at the destruction of a queue pair.
 void stopped_writer_of_a_destroyed(void)
 {
 	stopped_before((struct end){by_destruction, 60});

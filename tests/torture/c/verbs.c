@@ -1,12 +1,12 @@
-// Registrations, and operations that run into and out of them: on a pair of queue pairs of this process, by the peer, and by
-// a foreigner that is no RDMA at all.
+// Registrations, and operations into and out of registered memory: between two queue pairs of this
+// process, by the peer, and by a foreigner without RDMA.
 #include "torture.h"
 #include <sched.h>
 
 #define LOCAL IBV_ACCESS_LOCAL_WRITE
 #define ALL_ACCESS (LOCAL | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
 
-// The device that has the GID of 127.0.0.1.
+// Opens the device with the GID of 127.0.0.1.
 void device_open(struct port *p)
 {
 	static const uint8_t want[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1};
@@ -78,7 +78,7 @@ void step_register(struct thread *t)
 	struct block *b = any_block(t, 1 << HEAP | 1 << MAPPED | 1 << SHARED, 0);
 	size_t from, to;
 
-	// Memory that cannot be read or written cannot be registered either.
+	// A registration needs memory with read and write access.
 	if (!b || b->prot != (PROT_READ | PROT_WRITE))
 		return;
 	switch (rng_below(&t->rng, 4)) {
@@ -94,7 +94,7 @@ void step_register(struct thread *t)
 		from = rng_below(&t->rng, b->len);
 		to = from + 1 + rng_below(&t->rng, b->len - from);
 	}
-	// To register pages is to write to them: what MADV_FREE left open may be decided by it.
+	// A registration may write to the pages, and so decides the state of pages after MADV_FREE.
 	register_part(t, b, from, to);
 	check(t, b, 0, b->len, "ibv_reg_mr");
 }
@@ -119,7 +119,7 @@ void step_deregister(struct thread *t)
 
 	for (i = 0; i < MRS; i++)
 		n += t->region[i].mr && !t->region[i].used;
-	// Room for new ones: the fuller the table, the likelier.
+	// Makes room for new regions. The fuller the table, the likelier is a deregistration.
 	if (!n || (int)rng_below(&t->rng, MRS) > n + 8)
 		return;
 	pick = rng_below(&t->rng, n);
@@ -138,7 +138,7 @@ void forget(struct thread *t, struct block *b, size_t from, size_t to)
 
 		if (!r->mr || r->block != b - t->block || r->off >= to || r->off + r->len <= from)
 			continue;
-		// Often the memory has gone already: nothing to compare any more.
+		// The memory may be gone already, so there is nothing to compare.
 		r->block = -1;
 		if (properly)
 			deregister(t, r);
@@ -189,7 +189,7 @@ static int whole(struct block *b)
 	return b->kind && !b->busy;
 }
 
-// A region with these rights whose block nobody uses; -1: none.
+// A region with these rights in a block without a pending operation; -1: none.
 static int any_region(struct thread *t, int access, int besides, size_t least)
 {
 	int i, n = 0, pick;
@@ -239,7 +239,7 @@ static void release(struct thread *t, int i)
 	b->busy_from = b->busy_to = 0;
 }
 
-// Chooses the range of `len` bytes in a region that an operation is about, and holds its block.
+// Chooses a range of `len` bytes in a region for an operation, and holds the block of the region.
 static size_t take_range(struct thread *t, int i, size_t len, size_t align, int changes)
 {
 	struct region *r = &t->region[i];
@@ -275,7 +275,8 @@ static void post(struct thread *t, struct ibv_qp *qp, struct ibv_send_wr *w)
 		fail(t, NULL, "ibv_post_send gave %d", e);
 }
 
-// READ and atomics: `to` is local, `from` remote for a READ; for atomics `to` is the remote word, `from` gets its value.
+// The bytes go from `from` to `to`. A READ has `to` local and `from` remote; a WRITE or SEND has
+// `to` remote. For atomics `to` is the remote word, and `from` gets the old value.
 static void begin_own(struct thread *t, struct pending *p, enum op op)
 {
 	static const enum ibv_wr_opcode codes[] = {
@@ -331,7 +332,7 @@ static void begin_own(struct thread *t, struct pending *p, enum op op)
 	post(t, t->own[0], &w);
 }
 
-// What an atomic leaves in the model; answers the value before.
+// Performs the atomic on the model and returns the old value.
 static uint64_t model_atomic(struct thread *t, struct pending *p)
 {
 	uint8_t *word = t->block[p->to].model + p->to_off;
@@ -446,7 +447,7 @@ void step_peer(struct thread *t)
 		begin_peer(t, p, ops[rng_below(&t->rng, ARRAY_LEN(ops))]);
 }
 
-// Posted here, into and out of the peer's memory; waited for.
+// Posts a request to the peer's memory and waits for its completion.
 void step_out(struct thread *t)
 {
 	int reading = rng_chance(&t->rng, 50), i = any_region(t, reading ? LOCAL : 0, -1, 1);
@@ -457,7 +458,7 @@ void step_out(struct thread *t)
 	struct answer a;
 	size_t off;
 
-	// The peer does one thing after the other, and its answers would mix.
+	// The peer performs one order after the other, so two answers would mix.
 	if (i < 0 || t->pending[PEER].op)
 		return;
 	b = &t->block[t->region[i].block];
@@ -487,7 +488,7 @@ void step_out(struct thread *t)
 	check(t, b, 0, b->len, "operation with the peer's memory");
 }
 
-// ---- By a process that reaches into our memory past everything.
+// ---- By a process that accesses our memory without RDMA and without the library.
 void step_foreign(struct thread *t)
 {
 	struct pending *p = &t->pending[FOREIGN];
@@ -547,7 +548,7 @@ void take_finished(struct thread *t, int wait)
 
 	if (t->cq)
 		drain(t);
-	// Not longer than some steps, or little would be left to do.
+	// Waits after eight steps. A longer pending operation would leave little for other steps.
 	if (p[OWN].op) {
 		int both = p[OWN].op == OP_SEND;
 

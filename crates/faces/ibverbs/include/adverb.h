@@ -1,8 +1,11 @@
-/* What Adverb's libibverbs.so.1 offers beside the verbs of rdma-core. Include it after <infiniband/verbs.h>.
+/* Functions of Adverb's libibverbs.so.1 beside the verbs of rdma-core. Include this header after
+ * <infiniband/verbs.h>.
  *
- * The names are weak: a program built with this header links and runs on any libibverbs, and asks at run time whether
- * they are there: if (adverb_peek_cq) … . Functions that return an int return 0, or a positive errno value, unless they
- * say otherwise. SPDX-License-Identifier: MIT OR Apache-2.0 */
+ * The names are weak. A program built with this header links and runs on any libibverbs, and can
+ * test at run time whether a function exists: if (adverb_peek_cq) … . A function with an int result
+ * returns 0 or a positive errno value, unless its comment says otherwise.
+ *
+ * SPDX-License-Identifier: MIT OR Apache-2.0 */
 #ifndef ADVERB_H
 #define ADVERB_H
 #include <infiniband/verbs.h>
@@ -14,28 +17,30 @@ extern "C" {
 
 /* What an arm waits for. */
 enum adverb_notify {
-	ADVERB_NOTIFY_NEXT = 0,      /* the next completion, as ibv_req_notify_cq(cq, 0) */
-	ADVERB_NOTIFY_SOLICITED = 1, /* the next solicited or failed one, as ibv_req_notify_cq(cq, 1) */
-	ADVERB_NOTIFY_ERRORS = 2,    /* the next failed one */
+	ADVERB_NOTIFY_NEXT = 0,      /* the next completion, like ibv_req_notify_cq(cq, 0) */
+	ADVERB_NOTIFY_SOLICITED = 1, /* the next solicited or failed completion */
+	ADVERB_NOTIFY_ERRORS = 2,    /* the next failed completion */
 };
 
-/* The arm stays: every completion it waits for makes an event (with ibv_modify_cq's moderation: every batch does), until
- * adverb_disarm_cq. No more events wait unread than the queue has entries. */
+/* The arm stays until adverb_disarm_cq. Every awaited completion makes an event. With the
+ * moderation of ibv_modify_cq, every batch makes an event. The number of unread events never
+ * exceeds the number of entries of the queue. */
 #define ADVERB_NOTIFY_PERSISTENT (1u << 0)
 
-/* Copies up to num_entries completions, oldest first, and leaves them in the queue. Returns how many, or a negative errno
- * value. */
+/* Copies up to num_entries completions, oldest first, and leaves the completions in the queue.
+ * Returns their number, or a negative errno value. */
 int adverb_peek_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc) ADVERB_WEAK;
 
-/* Arms the queue. EINVAL for an unknown kind or flag, or a handle that is no living queue. */
+/* Arms the queue. Returns EINVAL for an unknown kind or flag, or for a dead handle. */
 int adverb_notify_cq(struct ibv_cq *cq, enum adverb_notify kind, unsigned int flags) ADVERB_WEAK;
 
-/* Takes a pending arm back, persistent or not. Events made already stay. */
+/* Removes a pending arm, persistent or not. Existing events stay. */
 int adverb_disarm_cq(struct ibv_cq *cq) ADVERB_WEAK;
 
-/* How many completions lie in the queues of a channel that no event will speak of: they came before the pending arm, or
- * nothing is armed, and no event waits to be read. Whoever sleeps on the channel while this is not 0 loses a wake-up. Returns
- * the number, or a negative errno value. */
+/* Returns the number of completions in the queues of a channel that no event will report, or a
+ * negative errno value. Such completions came before the pending arm, or no arm is pending, and no
+ * event waits to be read. A thread that sleeps on the channel loses a wake-up while the number is
+ * not 0. */
 int adverb_overlooked(struct ibv_comp_channel *channel) ADVERB_WEAK;
 
 #ifdef __cplusplus

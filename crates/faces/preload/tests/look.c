@@ -1,4 +1,4 @@
-/* Looks at what an RDMA program looks at, and prints what it saw, one line for each look. */
+/* Makes the file calls of an RDMA program, and prints a line for each result. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -29,7 +29,7 @@ static void look(void)
 		printf("stat %s %d\n", S_ISCHR(st.st_mode) ? "char" : "other", errno);
 	else
 		printf("stat errno %d\n", errno);
-#ifdef STATX_MODE /* musl has it from 1.2.5 on */
+#ifdef STATX_MODE /* since musl 1.2.5 */
 	printf("statx %d\n", statx(AT_FDCWD, DEVICE, 0, STATX_MODE, &sx) == 0 && S_ISCHR(sx.stx_mode));
 #endif
 	printf("access %d\n", access(DEVICE, R_OK | W_OK));
@@ -66,7 +66,7 @@ static void look(void)
 	n = readlink(CLASS, path, sizeof(path));
 	printf("readlink %.*s\n", n > 0 ? (int)n : 0, path);
 
-	/* Not ours: the real system answers, and an error stays an error. */
+	/* Adverb has no such files: the real system answers, and an error stays an error. */
 	errno = 0;
 	found = access(CLASS "/nothing", F_OK);
 	printf("absent %d %d\n", found, errno);

@@ -1,8 +1,9 @@
 /*
- * The few Windows types, status values and memory descriptors that the NDKPI headers stand on, for LP64 systems.
+ * Windows types, status values and memory descriptors for the NDKPI headers, on LP64 systems.
  *
- * Every type has the size it has on 64-bit Windows: LONG and ULONG are 32 bits wide here too, so never print them with
- * %ld. SOCKADDR is the host's own `struct sockaddr`, with the host's address families.
+ * Every type has the same size as on 64-bit Windows. LONG and ULONG have 32 bits here too: never
+ * print these types with %ld. SOCKADDR is `struct sockaddr` of the host, with the address families
+ * of the host.
  */
 #ifndef ADVERB_NT_H
 #define ADVERB_NT_H
@@ -37,7 +38,7 @@ typedef LONG NTSTATUS;
 
 #define MAXULONG 0xffffffffu
 
-/* NDKPI counts in pages of this size on every host. */
+/* The page size of NDKPI, on every host. */
 #ifndef PAGE_SIZE
 #define PAGE_SIZE 4096u
 #endif
@@ -70,12 +71,13 @@ typedef struct _GROUP_AFFINITY {
 typedef struct sockaddr SOCKADDR, *PSOCKADDR;
 
 /*
- * A memory descriptor list entry: a span of the program's memory. The provider reads Next, StartVa, ByteCount and
- * ByteOffset and nothing else, so a program may also fill one in by itself. A chain describes one virtually contiguous
- * span: each entry begins where the one before it ends.
+ * A memory descriptor list entry: a range of the program's memory. The provider reads only Next,
+ * StartVa, ByteCount and ByteOffset, so a program may also fill in an entry. A chain describes a
+ * virtually contiguous range: each entry begins at the end of the entry before.
  *
- * In user space there is nothing to lock down, and so one duty more than in the kernel: the memory stays mapped until
- * everything made from the descriptor has ended (the registration, the logical address mapping, requests that use it).
+ * In user space no page is locked, so the program has a duty that the kernel does not have. The
+ * memory must stay mapped while anything made from the descriptor exists: the registration, the
+ * logical address mapping, and requests that use it.
  */
 typedef struct _MDL {
     struct _MDL *Next;
@@ -86,8 +88,8 @@ typedef struct _MDL {
     PVOID Process;
     PVOID MappedSystemVa;
     PVOID StartVa;    /* rounded down to a page */
-    ULONG ByteCount;  /* length */
-    ULONG ByteOffset; /* of the first byte, from StartVa */
+    ULONG ByteCount;  /* length of the range */
+    ULONG ByteOffset; /* offset of the first byte from StartVa */
 } MDL, *PMDL;
 
 #define MmGetMdlVirtualAddress(Mdl) ((PVOID)((char *)(Mdl)->StartVa + (Mdl)->ByteOffset))
@@ -96,7 +98,7 @@ typedef struct _MDL {
 
 #define NT_SUCCESS(Status) ((NTSTATUS)(Status) >= 0)
 
-/* The status values that the provider gives, as ntstatus.h has them. */
+/* The status values of the provider, as in ntstatus.h. */
 #define STATUS_SUCCESS                 ((NTSTATUS)0x00000000)
 #define STATUS_TIMEOUT                 ((NTSTATUS)0x00000102)
 #define STATUS_PENDING                 ((NTSTATUS)0x00000103)

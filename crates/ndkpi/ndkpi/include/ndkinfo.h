@@ -1,5 +1,5 @@
 /*
- * What an NDK adapter can do: NDK_ADAPTER_INFO and its flags, as of NDKPI 1.2 to 2.1.
+ * The abilities of an NDK adapter: NDK_ADAPTER_INFO and its flags, in NDKPI 1.2 to 2.1.
  */
 #ifndef ADVERB_NDKINFO_H
 #define ADVERB_NDKINFO_H
@@ -23,20 +23,20 @@ typedef enum _NDK_RDMA_TECHNOLOGY {
 /* Bits of NDK_ADAPTER_INFO.AdapterFlags. */
 /* Incoming data is written in order, the last byte last. */
 #define NDK_ADAPTER_FLAG_IN_ORDER_DMA_SUPPORTED               0x00000001
-/* The sink of a read needs no rights of its own. */
+/* The sink of a read needs no special access right. */
 #define NDK_ADAPTER_FLAG_RDMA_READ_SINK_NOT_REQUIRED          0x00000002
 /* NdkControlCqInterruptModeration works. */
 #define NDK_ADAPTER_FLAG_CQ_INTERRUPT_MODERATION_SUPPORTED    0x00000004
-/* Several connections at once are faster than one. */
+/* Several connections in parallel are faster than a single connection. */
 #define NDK_ADAPTER_FLAG_MULTI_ENGINE_SUPPORTED               0x00000008
 /* NDK_OP_FLAG_RDMA_READ_LOCAL_INVALIDATE works. */
 #define NDK_ADAPTER_FLAG_RDMA_READ_LOCAL_INVALIDATE_SUPPORTED 0x00000010
 /* NdkResizeCq works. */
 #define NDK_ADAPTER_FLAG_CQ_RESIZE_SUPPORTED                  0x00000100
-/* An address of the adapter may connect to itself. */
+/* An address of the adapter may connect to the same address. */
 #define NDK_ADAPTER_FLAG_LOOPBACK_CONNECTIONS_SUPPORTED       0x00010000
 
-/* Sizes and lengths in bytes, depths and counts in entries. */
+/* Sizes and lengths are in bytes, depths and counts in entries. */
 typedef struct _NDK_ADAPTER_INFO {
     NDK_VERSION Version;
     UINT32 VendorId;
@@ -55,7 +55,7 @@ typedef struct _NDK_ADAPTER_INFO {
     ULONG MaxInitiatorQueueDepth;
     ULONG MaxSrqDepth;            /* zero: no shared receive queues */
     ULONG MaxCqDepth;
-    ULONG LargeRequestThreshold;  /* from here on, read and write beat send and receive */
+    ULONG LargeRequestThreshold;  /* from this size on, read and write are faster */
     ULONG MaxCallerData;          /* private data of a connect request */
     ULONG MaxCalleeData;          /* private data of an accept or reject */
     ULONG AdapterFlags;

@@ -1,18 +1,21 @@
 /*
- * NDKPI 1.2 to 2.1, the Network Direct kernel-mode provider interface, for programs in user space: the objects of an
- * RDMA adapter and the tables of functions that work on them. Names, values and layouts are those of 64-bit Windows, where
- * each version has what earlier ones have, so code written to the interface compiles; how an adapter is opened here is in
- * adverb_ndk.h.
+ * NDKPI 1.2 to 2.1, the Network Direct kernel-mode provider interface, for programs in user space:
+ * the objects of an RDMA adapter and their function tables. Names, values and layouts are those of
+ * 64-bit Windows, so code for NDKPI compiles. Each version contains the earlier versions.
+ * adverb_ndk.h opens an adapter.
  *
- * Rules that hold for all of it:
+ * Rules for all functions:
  *
- * - A function that takes a completion callback returns STATUS_PENDING when it will call it, and any other status when
- *   it will not. An object asked for with STATUS_PENDING comes through the callback, not through the pointer.
- * - Where Windows says "IRQL <= DISPATCH_LEVEL": any thread may call. Callbacks come on threads of the provider; they
- *   may call everything but AdverbNdkCloseAdapter, and must not block for long.
- * - Requests to one queue are the caller's to serialise. NdkFlush and closing may run beside them.
- * - A null pointer, or a pointer to something that is not a live object of the expected type, as far as its header
- *   tells, gives STATUS_INVALID_PARAMETER.
+ * - A function with a completion callback returns STATUS_PENDING if it will call the callback. With
+ *   any other status the callback is not called. With STATUS_PENDING a new object comes through the
+ *   callback and not through the pointer.
+ * - Where Windows says "IRQL <= DISPATCH_LEVEL", any thread may call. Callbacks run on threads of
+ *   the provider. A callback may call everything except AdverbNdkCloseAdapter, and must not block
+ *   for long.
+ * - The caller serialises the requests to a queue. NdkFlush and the close functions may run at the
+ *   same time.
+ * - A null pointer gives STATUS_INVALID_PARAMETER. So does a pointer to anything else than a live
+ *   object of the expected type, as far as the header of the object shows.
  */
 #ifndef ADVERB_NDKPI_H
 #define ADVERB_NDKPI_H
@@ -24,10 +27,10 @@
 extern "C" {
 #endif
 
-/* ---- What all objects have in common ---- */
+/* ---- Common parts of all objects ---- */
 
 typedef enum _NDK_OBJECT_TYPE {
-    NdkObjectTypeUndefined = 0, /* also: an object that has been closed */
+    NdkObjectTypeUndefined = 0, /* also a closed object */
     NdkObjectTypeAdapter = 1,
     NdkObjectTypeQp = 2,
     NdkObjectTypeCq = 3,
@@ -45,7 +48,8 @@ typedef struct _NDK_OBJECT_HEADER_RESERVED_BLOCK {
     PVOID rf[4];
 } NDK_OBJECT_HEADER_RESERVED_BLOCK;
 
-/* Every object begins with this. NdkReserved is zero when the object is made; the provider leaves it alone. */
+/* The first member of every object. NdkReserved is zero in a new object. The provider does not use
+ * NdkReserved. */
 typedef struct _NDK_OBJECT_HEADER {
     NDK_VERSION Version;
     NDK_OBJECT_TYPE ObjectType;
@@ -67,7 +71,8 @@ typedef VOID (*NDK_FN_CLOSE_COMPLETION)(PVOID Context);
 typedef VOID (*NDK_FN_REQUEST_COMPLETION)(PVOID Context, NTSTATUS Status);
 typedef VOID (*NDK_FN_CREATE_COMPLETION)(PVOID Context, NTSTATUS Status, NDK_OBJECT_HEADER *pNdkObject);
 
-/* The object must not be used once its close was asked for. Its close completes after that of all made from it. */
+/* The caller must not use the object after the request to close it. The close completes after the
+ * closes of all objects made from this object. */
 typedef NTSTATUS (*NDK_FN_CLOSE_OBJECT)(NDK_OBJECT_HEADER *pNdkObject, NDK_FN_CLOSE_COMPLETION CloseCompletion,
                                         PVOID RequestContext);
 
@@ -75,7 +80,7 @@ typedef struct _NDK_EXTENSION_INTERFACE {
     CONST VOID *Dispatch;
 } NDK_EXTENSION_INTERFACE;
 
-/* No extension interfaces exist: STATUS_NOT_SUPPORTED for each. */
+/* No extension interface exists. Every query gives STATUS_NOT_SUPPORTED. */
 typedef NTSTATUS (*NDK_FN_QUERY_EXTENSION_INTERFACE)(NDK_OBJECT_HEADER *pNdkObject, GUID *ExtensionInterfaceID,
                                                      NDK_VERSION ExtensionInterfaceVersion,
                                                      NDK_EXTENSION_INTERFACE *pExtensionInterface);
@@ -84,14 +89,14 @@ typedef NTSTATUS (*NDK_FN_QUERY_EXTENSION_INTERFACE)(NDK_OBJECT_HEADER *pNdkObje
 
 typedef PHYSICAL_ADDRESS NDK_LOGICAL_ADDRESS;
 
-/* The adapter's view of memory, page by page; as long as AdapterPageCount says. */
+/* The adapter's view of memory: AdapterPageCount pages. */
 typedef struct _NDK_LOGICAL_ADDRESS_MAPPING {
-    PVOID AdapterContext; /* the provider's */
+    PVOID AdapterContext; /* for the provider */
     ULONG AdapterPageCount;
     NDK_LOGICAL_ADDRESS AdapterPageArray[1];
 } NDK_LOGICAL_ADDRESS_MAPPING;
 
-/* LogicalAddress goes with the privileged token, VirtualAddress with every other. */
+/* The privileged token goes with LogicalAddress, every other token with VirtualAddress. */
 typedef struct _NDK_SGE {
     __extension__ union {
         PVOID VirtualAddress;
@@ -101,7 +106,7 @@ typedef struct _NDK_SGE {
     UINT32 MemoryRegionToken;
 } NDK_SGE;
 
-/* BytesTransferred counts for receives alone. */
+/* BytesTransferred is valid for receives only. */
 typedef struct _NDK_RESULT {
     NTSTATUS Status;
     ULONG BytesTransferred;
@@ -126,8 +131,8 @@ typedef struct _NDK_RESULT_EX {
     PVOID QPContext;
     PVOID RequestContext;
     NDK_OPERATION_TYPE Type;
-    ULONG ProviderErrorCode; /* 2.1: why it failed, a number that `adverb explain` knows; 0 if it did not */
-    ULONG_PTR TypeSpecificCompletionOutput; /* ReceiveAndInvalidate: the token that was invalidated */
+    ULONG ProviderErrorCode; /* 2.1: cause of a failure for `adverb explain`, or 0 */
+    ULONG_PTR TypeSpecificCompletionOutput; /* ReceiveAndInvalidate: the token */
 } NDK_RESULT_EX;
 
 /* ---- Completion queues ---- */
@@ -136,17 +141,18 @@ typedef struct _NDK_RESULT_EX {
 #define NDK_CQ_NOTIFY_ANY 1
 #define NDK_CQ_NOTIFY_SOLICITED 2
 
-/* One call for one arm. A status other than STATUS_SUCCESS: the queue is lost. */
+/* Each arm gives a single call. A status other than STATUS_SUCCESS means that the queue is lost. */
 typedef VOID (*NDK_FN_CQ_NOTIFICATION_CALLBACK)(PVOID CqNotificationContext, NTSTATUS CqStatus);
 
 typedef NTSTATUS (*NDK_FN_RESIZE_CQ)(NDK_CQ *pNdkCq, ULONG CqDepth, NDK_FN_REQUEST_COMPLETION RequestCompletion,
                                      PVOID RequestContext);
 /* Type: one of NDK_CQ_NOTIFY_*. */
 typedef VOID (*NDK_FN_ARM_CQ)(NDK_CQ *pNdkCq, ULONG Type);
-/* Returns how many results it took out of the queue. */
+/* Returns the number of results taken from the queue. */
 typedef ULONG (*NDK_FN_GET_CQ_RESULTS)(NDK_CQ *pNdkCq, NDK_RESULT Results[], ULONG nResults);
 typedef ULONG (*NDK_FN_GET_CQ_RESULTS_EX)(NDK_CQ *pNdkCq, NDK_RESULT_EX Results[], ULONG nResults);
-/* ModerationInterval in microseconds, ModerationCount in completions; MAXULONG: the other one decides. */
+/* ModerationInterval is in microseconds, ModerationCount in completions. MAXULONG disables a limit,
+ * and the other limit decides. */
 typedef NTSTATUS (*NDK_FN_CONTROL_CQ_INTERRUPT_MODERATION)(NDK_CQ *pNdkCq, ULONG ModerationInterval,
                                                            ULONG ModerationCount);
 
@@ -217,7 +223,7 @@ struct _NDK_MW {
 
 /* ---- Shared receive queues ---- */
 
-/* Fewer receives than the threshold are left; or, with a failing status, the queue is lost. */
+/* Fewer receives than the threshold are left. A failing status means that the queue is lost. */
 typedef VOID (*NDK_FN_SRQ_NOTIFICATION_CALLBACK)(PVOID SrqNotificationContext, NTSTATUS SrqStatus);
 
 typedef NTSTATUS (*NDK_FN_MODIFY_SRQ)(NDK_SRQ *pNdkSrq, ULONG SrqDepth, ULONG NotifyThreshold,
@@ -238,16 +244,20 @@ struct _NDK_SRQ {
 
 /* ---- Queue pairs ---- */
 
-#define NDK_OP_FLAG_SILENT_SUCCESS             0x00000001 /* no result unless it fails */
-#define NDK_OP_FLAG_READ_FENCE                 0x00000002 /* after all reads before it */
-#define NDK_OP_FLAG_SEND_AND_SOLICIT_EVENT     0x00000004 /* the peer's NDK_CQ_NOTIFY_SOLICITED fires */
+/* NDK_OP_FLAG_RDMA_READ_LOCAL_INVALIDATE: the read invalidates the token of its first SGE at the
+ * end. NDK_OP_FLAG_DEFER: more requests follow. The provider hands this request over together with
+ * the next request without the flag. */
+
+#define NDK_OP_FLAG_SILENT_SUCCESS             0x00000001 /* no result for a success */
+#define NDK_OP_FLAG_READ_FENCE                 0x00000002 /* waits for all earlier reads */
+#define NDK_OP_FLAG_SEND_AND_SOLICIT_EVENT     0x00000004 /* for NDK_CQ_NOTIFY_SOLICITED */
 #define NDK_OP_FLAG_ALLOW_REMOTE_READ          0x00000008 /* NdkBind, NdkFastRegister */
 #define NDK_OP_FLAG_ALLOW_LOCAL_WRITE          0x00000010 /* NdkFastRegister */
 #define NDK_OP_FLAG_ALLOW_REMOTE_WRITE         0x00000030 /* NdkBind, NdkFastRegister */
-#define NDK_OP_FLAG_INLINE                     0x00000040 /* bytes are copied by the call, tokens are not looked at */
+#define NDK_OP_FLAG_INLINE                     0x00000040 /* copies the bytes, ignores tokens */
 #define NDK_OP_FLAG_RDMA_READ_SINK             0x00000080 /* NdkFastRegister */
-#define NDK_OP_FLAG_RDMA_READ_LOCAL_INVALIDATE 0x00000100 /* NdkRead: then invalidate the first SGE's token */
-#define NDK_OP_FLAG_DEFER                      0x00000200 /* more follows: hand over with the next without the flag */
+#define NDK_OP_FLAG_RDMA_READ_LOCAL_INVALIDATE 0x00000100 /* NdkRead */
+#define NDK_OP_FLAG_DEFER                      0x00000200
 
 typedef VOID (*NDK_FN_FLUSH)(NDK_QP *pNdkQp);
 typedef NTSTATUS (*NDK_FN_SEND)(NDK_QP *pNdkQp, PVOID RequestContext, CONST NDK_SGE *pSgl, ULONG nSge, ULONG Flags);
@@ -305,7 +315,7 @@ typedef NTSTATUS (*NDK_FN_CREATE_QP_WITH_SRQ)(NDK_PD *pNdkPd, NDK_CQ *pReceiveCq
                                               PVOID QPContext, ULONG InitiatorQueueDepth, ULONG MaxInitiatorRequestSge,
                                               ULONG InlineDataSize, NDK_FN_CREATE_COMPLETION CreateCompletion,
                                               PVOID RequestContext, NDK_QP **ppNdkQp);
-/* A token for logical addresses in local SGEs; no peer can use it. */
+/* A token for logical addresses in local SGEs. A peer cannot use this token. */
 typedef VOID (*NDK_FN_GET_PRIVILEGED_MEMORY_REGION_TOKEN)(NDK_PD *pNdkPd, UINT32 *pToken);
 
 typedef struct _NDK_PD_DISPATCH {
@@ -326,8 +336,8 @@ struct _NDK_PD {
 
 /* ---- Shared endpoints: one local address for several outgoing connections ---- */
 
-/* Addresses: *pAddressLength is the buffer's size on the way in, the address's on the way out, also when the status is
- * STATUS_BUFFER_TOO_SMALL. */
+/* On input *pAddressLength is the size of the buffer. On output it is the length of the address,
+ * also with STATUS_BUFFER_TOO_SMALL. */
 typedef NTSTATUS (*NDK_FN_GET_SHARED_ENDPOINT_LOCAL_ADDRESS)(NDK_SHARED_ENDPOINT *pNdkSharedEndpoint,
                                                              PSOCKADDR pAddress, ULONG *pAddressLength);
 
@@ -369,7 +379,8 @@ typedef NTSTATUS (*NDK_FN_ACCEPT)(NDK_CONNECTOR *pNdkConnector, NDK_QP *pNdkQp, 
                                   NDK_FN_DISCONNECT_EVENT_CALLBACK DisconnectEvent, PVOID DisconnectEventContext,
                                   NDK_FN_REQUEST_COMPLETION RequestCompletion, PVOID RequestContext);
 typedef NTSTATUS (*NDK_FN_REJECT)(NDK_CONNECTOR *pNdkConnector, CONST PVOID pPrivateData, ULONG PrivateDataLength);
-/* pPrivateData NULL with *pPrivateDataLength 0 asks for the size. The size is the buffer's, not the peer's data's. */
+/* pPrivateData NULL with *pPrivateDataLength 0 asks for the size. The size is that of the buffer,
+ * and not of the peer's data. */
 typedef NTSTATUS (*NDK_FN_GET_CONNECTION_DATA)(NDK_CONNECTOR *pNdkConnector, ULONG *pInboundReadLimit,
                                                ULONG *pOutboundReadLimit, PVOID pPrivateData,
                                                ULONG *pPrivateDataLength);
@@ -378,7 +389,7 @@ typedef NTSTATUS (*NDK_FN_GET_PEER_ADDRESS)(NDK_CONNECTOR *pNdkConnector, PSOCKA
 typedef NTSTATUS (*NDK_FN_DISCONNECT)(NDK_CONNECTOR *pNdkConnector, NDK_FN_REQUEST_COMPLETION RequestCompletion,
                                       PVOID RequestContext);
 
-/* 2.1: as NdkCompleteConnect and NdkAccept, with a disconnect event that hears the reason. */
+/* 2.1: like NdkCompleteConnect and NdkAccept. The disconnect event gets the reason. */
 typedef NTSTATUS (*NDK_FN_COMPLETE_CONNECT_EX)(NDK_CONNECTOR *pNdkConnector,
                                                NDK_FN_DISCONNECT_EVENT_CALLBACK_EX DisconnectEvent,
                                                PVOID DisconnectEventContext,
@@ -412,7 +423,8 @@ struct _NDK_CONNECTOR {
 
 /* ---- Listeners ---- */
 
-/* The connector is the callee's from here on: to accept, reject or close. */
+/* The connector belongs to the callee from here on. The callee accepts, rejects or closes the
+ * connector. */
 typedef VOID (*NDK_FN_CONNECT_EVENT_CALLBACK)(PVOID ConnectEventContext, NDK_CONNECTOR *pNdkConnector);
 
 typedef NTSTATUS (*NDK_FN_LISTEN)(NDK_LISTENER *pNdkListener, CONST PSOCKADDR pAddress, ULONG AddressLength,
@@ -436,7 +448,7 @@ struct _NDK_LISTENER {
 
 /* ---- Adapters ---- */
 
-/* *pBufferSize: the buffer's size on the way in, the size needed on the way out. */
+/* On input *pBufferSize is the size of the buffer, on output the needed size. */
 typedef NTSTATUS (*NDK_FN_QUERY_ADAPTER_INFO)(NDK_ADAPTER *pNdkAdapter, NDK_ADAPTER_INFO *pInfo, ULONG *pBufferSize);
 typedef NTSTATUS (*NDK_FN_CREATE_CQ)(NDK_ADAPTER *pNdkAdapter, ULONG CqDepth,
                                      NDK_FN_CQ_NOTIFICATION_CALLBACK CqNotification, PVOID CqNotificationContext,
@@ -452,9 +464,10 @@ typedef NTSTATUS (*NDK_FN_CREATE_CONNECTOR)(NDK_ADAPTER *pNdkAdapter, NDK_FN_CRE
 typedef NTSTATUS (*NDK_FN_CREATE_LISTENER)(NDK_ADAPTER *pNdkAdapter, NDK_FN_CONNECT_EVENT_CALLBACK ConnectEvent,
                                            PVOID ConnectEventContext, NDK_FN_CREATE_COMPLETION CreateCompletion,
                                            PVOID RequestContext, NDK_LISTENER **ppNdkListener);
-/* *pLAMSize: the buffer's size on the way in, the mapping's on the way out, also with STATUS_BUFFER_TOO_SMALL. *pFBO:
- * where the memory begins in the first page. RequestCompletion may be NULL unless the adapter was opened to let requests
- * pend (ADVERB_NDK_PENDING_*). Mapped memory must be writable. */
+/* On input *pLAMSize is the size of the buffer, on output the size of the mapping, also with
+ * STATUS_BUFFER_TOO_SMALL. *pFBO is the offset of the memory in the first page. RequestCompletion
+ * may be NULL if the adapter was opened with ADVERB_NDK_PENDING_NEVER. Mapped memory must be
+ * writable. */
 typedef NTSTATUS (*NDK_FN_BUILD_LAM)(NDK_ADAPTER *pNdkAdapter, MDL *Mdl, SIZE_T Length,
                                      NDK_FN_REQUEST_COMPLETION RequestCompletion, PVOID RequestContext,
                                      NDK_LOGICAL_ADDRESS_MAPPING *pNdkLAM, ULONG *pLAMSize, ULONG *pFBO);

@@ -1,5 +1,6 @@
 /*
- * Connections that are refused, and connections over a shared endpoint. Usage: connect MODE, one of ADVERB_NDK_PENDING_*.
+ * Refused connections, and connections over a shared endpoint. Usage: connect MODE, with MODE from
+ * ADVERB_NDK_PENDING_*.
  */
 #include "ndk_test.h"
 
@@ -53,7 +54,7 @@ static void rejected(struct side *a, struct server *server)
     ULONG size = 2;
     const NDK_CONNECTOR_DISPATCH *calls = a->connector->Dispatch;
     EXPECT(STATUS_BUFFER_TOO_SMALL, calls->NdkGetConnectionData(a->connector, NULL, NULL, data, &size));
-    /* A reject has room for 148 bytes, zero behind what was said. */
+    /* The private data of a reject has 148 bytes. The bytes behind the message are zero. */
     CHECK(size == 148 && memcmp(data, "bu\0", 3) == 0);
     EXPECT(STATUS_SUCCESS, calls->NdkGetConnectionData(a->connector, NULL, NULL, data, &size));
     CHECK(strcmp(data, "busy") == 0 && data[147] == 0);

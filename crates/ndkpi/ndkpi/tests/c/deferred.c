@@ -1,7 +1,7 @@
 /*
- * The example of NDKPI's deferred processing scheme (DEF-7): of two deferred fast registrations the second fails in line, so
- * the send that would have ended the chain is never posted; the first is processed all the same and completes, once.
- * Then chains that are complete (DEF-8).
+ * The example of NDKPI's deferred processing scheme (DEF-7). The second of two deferred fast
+ * registrations fails in line, so the program never posts the send at the end of the chain. The
+ * first registration is still processed, and completes once. Then complete chains (DEF-8).
  */
 #include "ndk_test.h"
 
@@ -18,7 +18,7 @@ static void fails_in_line(struct side *a)
     EXPECT(STATUS_SUCCESS,
            a->qp->Dispatch->NdkFastRegister(a->qp, first, first, 2, pages, 0, 2 * PAGE_SIZE, buffer, flags));
     printf("first fast register, deferred: STATUS_SUCCESS\n");
-    /* More pages than the region was made for. */
+    /* More pages than the capacity of the region. */
     NDK_LOGICAL_ADDRESS many[PAGES + 1] = {pages[0], pages[1], pages[0]};
     NTSTATUS status = a->qp->Dispatch->NdkFastRegister(a->qp, second, second, PAGES + 1, many, 0, 3 * PAGE_SIZE,
                                                        buffer, flags);
@@ -39,7 +39,7 @@ static void fails_in_line(struct side *a)
     free(buffer);
 }
 
-/* `CHAIN` writes to the peer, the last one without the flag. */
+/* Posts `CHAIN` writes to the peer. Only the last write has no NDK_OP_FLAG_DEFER. */
 static void chain(struct side *a, struct side *b)
 {
     ADVERB_NDK_COUNTERS before, after;
@@ -55,7 +55,7 @@ static void chain(struct side *a, struct side *b)
     for (ULONG_PTR i = 0; i < CHAIN; i++)
         good_result(a, NdkOperationTypeWrite, (PVOID)i);
     CHECK(memcmp(a->memory, b->memory, CHAIN) == 0);
-    /* Nobody else posts in this process. */
+    /* No other thread of this process posts requests. */
     CHECK(after.HandOvers - before.HandOvers == 1);
     CHECK(after.HandedOver - before.HandedOver == CHAIN);
     printf("%d deferred writes: 1 hand-over\n", CHAIN);

@@ -1,15 +1,16 @@
 /*
- * Objects that are closed from inside their own callbacks: the close is pending until the callback has returned, and its
- * completion is the last call. Usage: lifetime MODE, one of ADVERB_NDK_PENDING_*.
+ * Objects are closed in their own callbacks. The close is pending until the callback has returned.
+ * The completion of the close is the last call. Usage: lifetime MODE, with MODE from
+ * ADVERB_NDK_PENDING_*.
  */
 #include "ndk_test.h"
 
-/* What a callback that closes its object found. */
+/* The results of a callback that closes its own object. */
 struct closer {
     NDK_CQ *cq;
     NTSTATUS closing;
     int callbacks;
-    int returning; /* set as the last thing of the callback */
+    int returning; /* set at the end of the callback */
     int returned_before_completion;
     struct event closed;
 };
@@ -32,7 +33,7 @@ static void close_the_cq(PVOID context, NTSTATUS status)
     __atomic_store_n(&closer->returning, 1, __ATOMIC_SEQ_CST);
 }
 
-/* Closes a CQ from its notification callback. A queue pair that was flushed gives it something to tell. */
+/* Closes a CQ in its notification callback. A flushed queue pair causes the notification. */
 static void from_the_notification(struct side *side)
 {
     struct closer closer = {.closed = EVENT};
@@ -52,7 +53,7 @@ static void from_the_notification(struct side *side)
     CHECK(closer.returned_before_completion && closer.callbacks == 1);
 }
 
-/* Closes an object from the completion of its creation or of a request on it. */
+/* The close of an object in the completion of its creation. */
 struct chain {
     NTSTATUS closing;
     struct event closed;
@@ -96,7 +97,8 @@ static void close_the_connector(PVOID context, NTSTATUS status)
     EXPECT(STATUS_PENDING, closing);
 }
 
-/* Nobody listens there: the attempt fails, and its completion closes the connector. */
+/* No process listens on port 1, so the attempt fails. If the attempt was pending, its completion
+ * closes the connector. */
 static void from_a_failed_connect(struct side *side)
 {
     struct connecting connecting = {.closed = EVENT};

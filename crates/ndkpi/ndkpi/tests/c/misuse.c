@@ -1,5 +1,6 @@
 /*
- * Null pointers, objects of the wrong type, closed objects, values that break a rule: each is refused and harms nothing.
+ * Null pointers, objects of a wrong type, closed objects, and values that break a rule. Each call
+ * is refused and has no effect.
  */
 #include "ndk_test.h"
 
@@ -50,7 +51,7 @@ static void null_arguments(struct side *s)
     REFUSED(qp->NdkSend(NULL, NULL, NULL, 0, 0));
     REFUSED(qp->NdkReceive(s->qp, NULL, NULL, 1));
 
-    /* Functions that give no status: nothing happens. */
+    /* Functions without a status do nothing. */
     cq->NdkArmCq(NULL, NDK_CQ_NOTIFY_ANY);
     cq->NdkArmCq(s->cq, 99);
     CHECK(cq->NdkGetCqResults(NULL, NULL, 1) == 0);
@@ -63,7 +64,7 @@ static void null_arguments(struct side *s)
     CHECK(new_cq == NULL && new_qp == NULL && new_mr == NULL);
 }
 
-/* Objects of another type, made-up ones, and closed ones. */
+/* Objects of another type, forged objects, and closed objects. */
 static void wrong_objects(struct side *s)
 {
     REFUSED(s->cq->Dispatch->NdkCloseCq(&s->pd->Header, on_closed, &never));
@@ -104,7 +105,7 @@ static void memory(struct side *s)
     CHECK(AdverbNdkBuildMdl(bytes, 0) == NULL);
     CHECK(AdverbNdkBuildMdl((PVOID)-8, 64) == NULL);
     AdverbNdkFreeMdl(NULL);
-    /* A chain with a gap; a length beyond the chain. */
+    /* A chain with a gap, a length beyond the chain, and an unknown flag. */
     MDL *gap = AdverbNdkBuildMdl(bytes, 16), *whole = AdverbNdkBuildMdl(bytes, 64);
     CHECK(MmGetMdlVirtualAddress(whole) == bytes && MmGetMdlByteCount(whole) == 64);
     AdverbNdkChainMdl(gap, AdverbNdkBuildMdl(bytes + 32, 16));
@@ -118,7 +119,7 @@ static void memory(struct side *s)
     char lam[4096];
     REFUSED(finish(&done, s->adapter->Dispatch->NdkBuildLAM(s->adapter, gap, 32, on_status, &done,
                                                             (NDK_LOGICAL_ADDRESS_MAPPING *)lam, &size, &fbo)));
-    /* A cycle would never end. */
+    /* A circular chain is refused. It would never end. */
     MDL loop = *whole;
     loop.Next = &loop;
     REFUSED(finish(&done, mr->Dispatch->NdkRegisterMr(mr, &loop, 128, 0, on_status, &done)));
@@ -130,7 +131,7 @@ static void memory(struct side *s)
 static void requests(struct side *s)
 {
     NDK_SGE one = sge(s->memory, 8, s->local);
-    /* Not connected yet. */
+    /* The queue pair is not connected yet. */
     EXPECT(STATUS_CONNECTION_INVALID, s->qp->Dispatch->NdkSend(s->qp, NULL, &one, 1, 0));
     EXPECT(STATUS_CONNECTION_INVALID, s->qp->Dispatch->NdkRead(s->qp, NULL, &one, 1, 0, 0, 0));
 
@@ -150,7 +151,7 @@ static void requests(struct side *s)
     REFUSED(calls->NdkConnect(connector, NULL, (PSOCKADDR)&here, sizeof here, (PSOCKADDR)&here, sizeof here, 0, 0, NULL,
                               0, on_status, &never));
     REFUSED(calls->NdkDisconnect(connector, NULL, NULL));
-    /* Nobody has called yet. */
+    /* The connector has no connection request yet. */
     ULONG size = sizeof here;
     EXPECT(STATUS_CONNECTION_INVALID, calls->NdkGetPeerAddress(connector, (PSOCKADDR)&here, &size));
     EXPECT(STATUS_CONNECTION_INVALID, calls->NdkReject(connector, NULL, 0));
@@ -159,7 +160,7 @@ static void requests(struct side *s)
     CLOSE(connector, NdkCloseConnector);
 }
 
-/* The adapter's close would wait for the callback that asks for it. */
+/* A close of the adapter in a callback would wait for this callback. */
 static void close_adapter(PVOID context, NTSTATUS status)
 {
     (void)status;
@@ -174,7 +175,7 @@ static void close_from_callback(void)
     NDK_CQ *cq = other.cq;
     EXPECT(STATUS_PENDING, cq->Dispatch->NdkResizeCq(cq, 300, close_adapter, &other));
     EXPECT(STATUS_POSSIBLE_DEADLOCK, wait_for(&other.notified, 1));
-    /* It is still open. */
+    /* The adapter is still open. */
     create_qp(&other);
     close_side(&other);
 }

@@ -1,5 +1,5 @@
 /*
- * What the C tests share: waiting for completions with a deadline, and two connected queue pairs on loopback.
+ * Shared code of the C tests: waits with a deadline, and two connected queue pairs on loopback.
  */
 #ifndef NDK_TEST_H
 #define NDK_TEST_H
@@ -15,7 +15,7 @@
 #include <time.h>
 
 #define UNUSED __attribute__((unused))
-#define DEADLINE 20 /* seconds; nothing here takes one */
+#define DEADLINE 20 /* seconds; every wait takes less than a second */
 
 #define CHECK(condition)                                                                                       \
     do {                                                                                                       \
@@ -51,7 +51,7 @@ UNUSED static int past(const struct timespec *at)
     return now.tv_sec > at->tv_sec;
 }
 
-/* ---- Callbacks that are counted and waited for ---- */
+/* ---- Callbacks with a count and a wait ---- */
 
 struct event {
     pthread_mutex_t lock;
@@ -84,7 +84,7 @@ UNUSED static void on_connector(PVOID context, NDK_CONNECTOR *connector)
     happened(context, STATUS_SUCCESS, connector);
 }
 
-/* How often it happened so far. */
+/* The number of calls so far. */
 UNUSED static int times(struct event *event)
 {
     pthread_mutex_lock(&event->lock);
@@ -93,7 +93,7 @@ UNUSED static int times(struct event *event)
     return count;
 }
 
-/* Waits until it has happened `count` times. */
+/* Waits until the callback was called `count` times. Returns the status of the last call. */
 UNUSED static NTSTATUS wait_for(struct event *event, int count)
 {
     struct timespec until = deadline();
@@ -109,7 +109,8 @@ UNUSED static NTSTATUS wait_for(struct event *event, int count)
     return status;
 }
 
-/* The status of a call that may complete later, and that no completion came if it completed in line. */
+/* Returns the status of a call that may complete later. If the call completed in line, checks that
+ * no callback came. */
 UNUSED static NTSTATUS finish(struct event *event, NTSTATUS status)
 {
     if (status == STATUS_PENDING)
@@ -118,7 +119,7 @@ UNUSED static NTSTATUS finish(struct event *event, NTSTATUS status)
     return status;
 }
 
-/* The object of a creation that may complete later. */
+/* Creates an object with a call that may complete later. */
 #define CREATE(type, variable, call)                                                                           \
     do {                                                                                                       \
         struct event done = EVENT;                                                                             \
@@ -129,7 +130,7 @@ UNUSED static NTSTATUS finish(struct event *event, NTSTATUS status)
         CHECK((variable) != NULL);                                                                             \
     } while (0)
 
-/* A request that may complete later and must succeed. */
+/* Makes a request that may complete later and must succeed. */
 #define DO(call)                                                                                               \
     do {                                                                                                       \
         struct event done = EVENT;                                                                             \
@@ -137,7 +138,7 @@ UNUSED static NTSTATUS finish(struct event *event, NTSTATUS status)
         expect(STATUS_SUCCESS, finish(&done, started), #call, __FILE__, __LINE__);                             \
     } while (0)
 
-/* Closes an object and waits until that is complete. */
+/* Closes an object and waits until the close is complete. */
 #define CLOSE(object, function)                                                                                \
     do {                                                                                                       \
         struct event done = EVENT;                                                                             \
@@ -153,10 +154,10 @@ struct side {
     NDK_PD *pd;
     NDK_QP *qp;
     NDK_CONNECTOR *connector;
-    NDK_LISTENER *listener; /* that brought the connector */
+    NDK_LISTENER *listener; /* the listener of the connector */
     struct event notified;
     struct event disconnected;
-    char *memory; /* of `size` bytes, registered with all rights */
+    char *memory; /* `size` bytes, registered with all rights */
     SIZE_T size;
     NDK_MR *mr;
     UINT32 local, remote;
@@ -168,7 +169,7 @@ UNUSED static NDK_MR *register_memory(NDK_PD *pd, void *memory, SIZE_T size, ULO
 {
     NDK_MR *mr;
     CREATE(NDK_MR, mr, pd->Dispatch->NdkCreateMr(pd, FALSE, on_created, &done, &made));
-    /* As two descriptors: a chain that is contiguous. */
+    /* Two descriptors: a contiguous chain. */
     MDL *mdl = AdverbNdkBuildMdl(memory, size / 2);
     AdverbNdkChainMdl(mdl, AdverbNdkBuildMdl((char *)memory + size / 2, size - size / 2));
     DO(mr->Dispatch->NdkRegisterMr(mr, mdl, size, flags, on_status, &done));
@@ -200,7 +201,7 @@ UNUSED static void create_qp(struct side *side)
                                                              on_created, &done, &made));
 }
 
-/* Connects the queue pair of `active` with that of `passive`, with private data both ways. */
+/* Connects the queue pairs of `active` and `passive`, with private data in both directions. */
 UNUSED static void connect_sides(struct side *active, struct side *passive)
 {
     struct event incoming = EVENT;
@@ -253,7 +254,7 @@ UNUSED static void connect_sides(struct side *active, struct side *passive)
 
 UNUSED static void close_connection(struct side *side)
 {
-    /* The listener's close waits for the connector that it brought. */
+    /* The close of the listener waits for its connector. */
     struct event closed = EVENT;
     NTSTATUS closing = STATUS_SUCCESS;
     if (side->listener) {
@@ -288,7 +289,7 @@ UNUSED static NDK_SGE sge(void *address, ULONG length, UINT32 token)
     return entry;
 }
 
-/* The next result of a queue, polled. */
+/* Polls for the next result of a queue. */
 UNUSED static NDK_RESULT_EX next_result(NDK_CQ *cq)
 {
     struct timespec until = deadline();
@@ -300,7 +301,8 @@ UNUSED static NDK_RESULT_EX next_result(NDK_CQ *cq)
     return result;
 }
 
-/* The next result, which must be that of `context` and good. */
+/* Polls for the next result. The result must be a success of the request with `context` and `type`.
+ */
 UNUSED static NDK_RESULT_EX good_result(struct side *side, NDK_OPERATION_TYPE type, void *context)
 {
     NDK_RESULT_EX result = next_result(side->cq);
@@ -311,7 +313,7 @@ UNUSED static NDK_RESULT_EX good_result(struct side *side, NDK_OPERATION_TYPE ty
     return result;
 }
 
-/* No result is there, nor comes for a moment. */
+/* Checks that no result comes for 100 ms. */
 UNUSED static void no_result(NDK_CQ *cq)
 {
     NDK_RESULT_EX result;

@@ -1,5 +1,6 @@
 /*
- * Two queue pairs on loopback through the dispatch tables alone. Usage: pingpong MODE, one of ADVERB_NDK_PENDING_*.
+ * Two queue pairs on loopback, through the dispatch tables only. Usage: pingpong MODE, with MODE
+ * from ADVERB_NDK_PENDING_*.
  */
 #include "ndk_test.h"
 
@@ -18,7 +19,8 @@ static void adapter_info(NDK_ADAPTER *adapter)
     CHECK(info.AdapterFlags & NDK_ADAPTER_FLAG_LOOPBACK_CONNECTIONS_SUPPORTED);
 }
 
-/* Waits by notification for the next result, as NDKPI wants it: arm, then look, then wait. */
+/* Waits for the next result by notification: arms, waits for the callback, polls. A new result in
+ * the queue satisfies the arm at once. */
 static NDK_RESULT_EX notified_result(struct side *side, ULONG type)
 {
     NDK_RESULT_EX result;
@@ -56,7 +58,7 @@ static void ping_pong(struct side *a, struct side *b)
     no_result(a->cq); /* the sends were silent */
 }
 
-/* Inline data needs no token, and more entries than the queue pair's limit are allowed. */
+/* Inline data needs no token. More entries than the limit of the queue pair are allowed. */
 static void inline_send(struct side *a, struct side *b)
 {
     char word[] = "inline";
@@ -65,7 +67,7 @@ static void inline_send(struct side *a, struct side *b)
         letters[i] = sge(word + i, 1, 0xbad);
     receive(b, 6);
     EXPECT(STATUS_SUCCESS, a->qp->Dispatch->NdkSend(a->qp, NULL, letters, 6, NDK_OP_FLAG_INLINE));
-    memset(word, 'x', sizeof word); /* copied by the call */
+    memset(word, 'x', sizeof word); /* the call has copied the bytes */
     NDK_RESULT plain;
     struct timespec until = deadline();
     while (b->cq->Dispatch->NdkGetCqResults(b->cq, &plain, 1) == 0)
@@ -90,7 +92,7 @@ static void write_and_read(struct side *a, struct side *b)
     CHECK(strcmp(a->memory, "read it") == 0);
 }
 
-/* What breaks a rule is refused in line and leaves nothing behind. */
+/* A request that breaks a rule is refused in line and has no effect. */
 static void refused(struct side *a, struct side *b)
 {
     NDK_SGE at[5];
@@ -104,13 +106,13 @@ static void refused(struct side *a, struct side *b)
     EXPECT(STATUS_INVALID_PARAMETER, qp->NdkInvalidate(a->qp, NULL, &a->cq->Header, 0));
     EXPECT(STATUS_INVALID_PARAMETER, qp->NdkFastRegister(a->qp, NULL, a->mr, 1, NULL, 0, 1, NULL, 0));
     no_result(a->cq);
-    /* A failure here, too, ends a chain: the write before it is handed over (DEF-4). */
+    /* This failure also ends a chain: the write before is handed over (DEF-4). */
     EXPECT(STATUS_SUCCESS, qp->NdkWrite(a->qp, at, at, 1, (UINT64)(ULONG_PTR)b->memory, b->remote, NDK_OP_FLAG_DEFER));
     EXPECT(STATUS_INVALID_PARAMETER, qp->NdkSend(a->qp, NULL, NULL, 1, 0));
     good_result(a, NdkOperationTypeWrite, at);
 }
 
-/* Sends four bytes to `b`, invalidating a token there, and looks at what arrives. */
+/* Sends four bytes to `b`, invalidates a token there, and checks the results of both sides. */
 static void invalidate_at(struct side *a, struct side *b, UINT32 token)
 {
     receive(b, 4);
@@ -121,7 +123,7 @@ static void invalidate_at(struct side *a, struct side *b, UINT32 token)
     good_result(a, NdkOperationTypeSend, NULL);
 }
 
-/* Pages 2, 0 and 3 of a buffer as one region. */
+/* Registers pages 2, 0 and 3 of a buffer as a region. */
 static void fast_register(struct side *a, struct side *b)
 {
     char *buffer = aligned_alloc(PAGE_SIZE, 4 * PAGE_SIZE);
@@ -131,7 +133,7 @@ static void fast_register(struct side *a, struct side *b)
     const NDK_LOGICAL_ADDRESS *page = lam.mapping->AdapterPageArray;
     NDK_LOGICAL_ADDRESS chosen[3] = {page[2], page[0], page[3]};
     NDK_MR *mr = fast_mr(b->pd, 3);
-    UINT64 base = 0x7000000000; /* any multiple of a page will do */
+    UINT64 base = 0x7000000000; /* any multiple of the page size */
     EXPECT(STATUS_SUCCESS,
            b->qp->Dispatch->NdkFastRegister(b->qp, NULL, mr, 3, chosen, 0, 3 * PAGE_SIZE, (PVOID)(ULONG_PTR)base,
                                             NDK_OP_FLAG_ALLOW_REMOTE_WRITE));
@@ -148,7 +150,7 @@ static void fast_register(struct side *a, struct side *b)
         CHECK(buffer[i * PAGE_SIZE] == expected[i] && buffer[(i + 1) * PAGE_SIZE - 1] == expected[i]);
     invalidate_at(a, b, token);
 
-    /* The pages without a region: the privileged token, local only. */
+    /* The privileged token addresses pages without a region, for local access only. */
     UINT32 privileged = 0;
     b->pd->Dispatch->NdkGetPrivilegedMemoryRegionToken(b->pd, &privileged);
     NDK_SGE logical = {.LogicalAddress = page[3], .Length = PAGE_SIZE, .MemoryRegionToken = privileged};
@@ -193,7 +195,7 @@ static void disconnect(struct side *a, struct side *b)
     EXPECT(STATUS_CONNECTION_INVALID, a->qp->Dispatch->NdkSend(a->qp, NULL, &at, 1, 0));
 }
 
-/* Antecedents first: their closes are pending until the last successor is closed. */
+/* Closes antecedents first. Their closes are pending until the last successor is closed. */
 static void close_upside_down(struct side *side)
 {
     struct event cq = EVENT, pd = EVENT;

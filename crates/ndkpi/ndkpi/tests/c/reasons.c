@@ -1,10 +1,11 @@
 /*
- * NDKPI 2.1: an adapter of that version, why a request failed and why a connection ended; and queues that are as deep as
- * was asked for. Usage: reasons MODE, one of ADVERB_NDK_PENDING_*.
+ * NDKPI 2.1: the versions of an adapter, why a request failed, and why a connection ended. Also
+ * queues with exactly the requested depth. Usage: reasons MODE, with MODE from
+ * ADVERB_NDK_PENDING_*.
  */
 #include "ndk_test.h"
 
-/* Why the peer is gone. */
+/* The disconnect event of an end, with its reason. */
 struct end {
     struct event event;
     ULONG reason;
@@ -17,7 +18,7 @@ static void on_ended(PVOID context, ULONG reason)
     happened(&end->event, STATUS_SUCCESS, NULL);
 }
 
-/* What every object says of itself. */
+/* Checks the version in the header of an object. */
 #define VERSION_IS(object, major, minor)                                                                       \
     CHECK((object)->Header.Version.Major == (major) && (object)->Header.Version.Minor == (minor))
 
@@ -55,7 +56,7 @@ static void versions(const struct side *old)
     }
 }
 
-/* As connect_sides, with the functions of 2.1. */
+/* Like connect_sides, with the functions of 2.1. */
 static void connect_ex(struct side *active, struct end *active_end, struct side *passive, struct end *passive_end)
 {
     struct event incoming = EVENT, connected = EVENT, accepted = EVENT;
@@ -84,7 +85,7 @@ static void connect_ex(struct side *active, struct end *active_end, struct side 
     EXPECT(STATUS_SUCCESS, finish(&accepted, accepting));
 }
 
-/* Closes the connections and queue pairs, and what they left in their queues. */
+/* Closes the connection and the queue pair of a side. Takes the results that are left in the CQ. */
 static void close_qp(struct side *side)
 {
     if (side->connector)
@@ -123,7 +124,7 @@ static void a_request_fails(struct side *a, struct side *b, struct end *ends)
     EXPECT(STATUS_SUCCESS, calls->NdkWrite(a->qp, a, &at, 1, (UINT64)b->memory, b->remote, 0));
     NDK_RESULT_EX result = good_result(a, NdkOperationTypeWrite, a);
     CHECK(result.ProviderErrorCode == 0);
-    /* No such token: the peer does not even hear of it. */
+    /* The local token is wrong. The request fails here and does not reach the peer. */
     at.MemoryRegionToken ^= 0x100;
     EXPECT(STATUS_SUCCESS, calls->NdkWrite(a->qp, b, &at, 1, (UINT64)b->memory, b->remote, 0));
     result = next_result(a->cq);
@@ -136,7 +137,7 @@ static void a_request_fails(struct side *a, struct side *b, struct end *ends)
     CHECK(ends[1].reason == ADVERB_NDK_DISCONNECT_PEER_LOST);
 }
 
-/* A queue pair takes as many requests as it was made for, the silent ones too. */
+/* A queue pair takes exactly the requested number of requests. Silent requests count too. */
 static void depths(struct side *a, struct side *b, struct end *ends)
 {
     CLOSE(a->qp, NdkCloseQp);
@@ -148,13 +149,15 @@ static void depths(struct side *a, struct side *b, struct end *ends)
     for (int i = 0; i < 3; i++)
         EXPECT(STATUS_SUCCESS, calls->NdkReceive(a->qp, NULL, &at, 1));
     EXPECT(STATUS_INSUFFICIENT_RESOURCES, calls->NdkReceive(a->qp, NULL, &at, 1));
-    /* Deferred, so that none is done before the third comes, which ends the chain. */
+    /* The writes are deferred, so neither completes before the third call. The third call ends the
+     * chain. */
     ULONG flags = NDK_OP_FLAG_SILENT_SUCCESS | NDK_OP_FLAG_DEFER;
     for (int i = 0; i < 2; i++)
         EXPECT(STATUS_SUCCESS, calls->NdkWrite(a->qp, NULL, &at, 1, (UINT64)b->memory, b->remote, flags));
     EXPECT(STATUS_INSUFFICIENT_RESOURCES,
            calls->NdkWrite(a->qp, NULL, &at, 1, (UINT64)b->memory, b->remote, flags));
-    /* When they are done there is room, without a completion that was read. */
+    /* The queue has room again when the writes have completed. They are silent, so no result is
+     * read. */
     struct timespec until = deadline();
     NTSTATUS status;
     do {
@@ -178,7 +181,8 @@ int main(int argc, char **argv)
     for (int i = 0; i < 4; i++) {
         create_qp(&a);
         create_qp(&b);
-        /* Lives until both connectors are closed: until then the end of the connection may be told. */
+        /* `ends` must live until both connectors are closed. A disconnect event may come until
+         * then. */
         struct end ends[2] = {{.event = EVENT}, {.event = EVENT}};
         cases[i](&a, &b, ends);
         close_qp(&a);

@@ -1,5 +1,5 @@
 /*
- * A shared receive queue with a threshold. Usage: srq MODE, one of ADVERB_NDK_PENDING_*.
+ * A shared receive queue with a threshold. Usage: srq MODE, with MODE from ADVERB_NDK_PENDING_*.
  */
 #include "ndk_test.h"
 
@@ -44,20 +44,20 @@ int main(int argc, char **argv)
     post(&b, srq, 0, 5);
     connect_sides(&a, &b);
     strcpy(a.memory, "hello");
-    /* Five receives: the third message leaves two, below the threshold of three. */
+    /* Five receives are posted. The third message leaves two, below the threshold of three. */
     send_one(&a, &b, 0);
     send_one(&a, &b, 1);
     CHECK(times(&low) == 0);
     send_one(&a, &b, 2);
     EXPECT(STATUS_SUCCESS, wait_for(&low, 1));
-    /* Told once; changing the threshold asks again. */
+    /* The notification comes once. NdkModifySrq asks for the next notification. */
     send_one(&a, &b, 3);
     post(&b, srq, 5, 4);
     DO(srq->Dispatch->NdkModifySrq(srq, DEPTH, THRESHOLD + 2, on_status, &done));
     CHECK(times(&low) == 1);
     send_one(&a, &b, 4);
     EXPECT(STATUS_SUCCESS, wait_for(&low, 2));
-    /* The queue pair's own receive queue is the SRQ. */
+    /* The receive queue of the queue pair is the SRQ, so NdkReceive fails. */
     NDK_SGE at = sge(b.memory, 16, b.local);
     CHECK(!NT_SUCCESS(b.qp->Dispatch->NdkReceive(b.qp, NULL, &at, 1)));
 
