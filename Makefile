@@ -1,25 +1,28 @@
-# Build, test, install. `make help` lists the targets and the variables that they take.
+# Builds, tests and installs. `make help` lists the targets and their variables.
 
-# Where things are.
+# Paths.
 PREFIX ?= /usr/local
 DESTDIR ?=
 CARGO ?= cargo
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
-# Where `install` takes the built files from.
+# The directory from which `install` takes the built files.
 BUILD ?= $(TARGET_DIR)/release
 ADVERB := $(abspath $(BUILD))/adverb
 # The oldest Rust that builds the workspace.
 MSRV := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 
-# How much. A target says what it takes by itself; these are given on the command line:
+# Variables of the command line, mostly for the amount of work. The help text of a target names the
+# target's variables.
 # SHORT=1 WIRE=1 SUITES= CRATES= SEED= SEEDS= FROM= JOBS= ROUNDS= SECONDS= MIB= ALLOCATORS= SCRIBBLERS= TARGET=
 SIZE = $(if $(SHORT),$(2),$(1))
 
-# Crates whose tests start other programs, each by a target of its own.
+# Crates with tests that start other programs. Each of these crates has a target of its own.
 APART := $(foreach crate,foreign interop programs corpus,--exclude adverb-$(crate))
-# Of what is shipped. Each program of the tests and benchmarks would be linked as carefully as the command, for half a minute.
+# Leaves only the shipped crates. Otherwise cargo would link each program of the tests and
+# benchmarks as carefully as the command, for half a minute.
 SHIPPED := $(foreach crate,$(notdir $(wildcard tests/*)),--exclude adverb-$(crate))
-# What those tests are told: the command, fewer cases, every packet on the network.
+# The environment of the tests in APART: the command, fewer cases with SHORT=1, every packet on the
+# network with WIRE=1.
 TOLD = ADVERB=$(ADVERB) $(if $(SHORT),ADVERB_FOREIGN_SHORT=1) $(if $(WIRE),ADVERB_PATH=wire)
 BENCH = $(CARGO) run --release --package adverb-bench --bin
 TORTURE = ADVERB=$(ADVERB) $(CARGO) run --release --package adverb-torture --bin
@@ -39,7 +42,8 @@ build: ## the command and the drop-in libraries, optimised
 	ln -sf libndkpi.so $(TARGET_DIR)/release/libndkpi.so.1
 	scripts/check-objects $(TARGET_DIR)/release/libadverb_preload.so $(TARGET_DIR)/release/libadverb_audit.so
 
-# The same files for every Linux with glibc: linked with stand-ins for glibc 2.17 (scripts/old-glibc). $(call portable,MACHINE,CC)
+# `$(call portable,MACHINE,CC)` builds the same files for every Linux with glibc. The linker sees
+# stand-ins for glibc 2.17 (scripts/old-glibc).
 MACHINE := $(shell uname -m)
 PORTABLE = $(TARGET_DIR)/$(1)-unknown-linux-gnu/release
 define portable
@@ -50,7 +54,7 @@ define portable
 	ln -sf libndkpi.so $(call PORTABLE,$(1))/libndkpi.so.1
 	scripts/check-objects $(call PORTABLE,$(1))/libadverb_preload.so $(call PORTABLE,$(1))/libadverb_audit.so
 endef
-portable: ## the same for glibc 2.17 and newer; packages have these files
+portable: ## the same files for glibc 2.17 and newer, as in the packages
 	$(call portable,$(MACHINE),cc)
 
 CROSS = aarch64-unknown-linux-gnu
@@ -70,15 +74,16 @@ test: ## packages, unit tests, the demo, some foreign programs on both paths; a 
 .PHONY: tests
 tests: test
 
-check-all: ## all that CI runs, suite by suite: the tests in full, rules of the tree, models, fuzzing, other hosts
+check-all: ## every suite of CI: the tests in full, rules of the tree, models, fuzzing, other hosts
 	.ci/run
 
-# In two halves of about the same time, as most of it is waiting. They run side by side where one of them can have a network of its
-# own: packets may arrive at any process of a network. Both have the same packages, and so the same builds.
+# The unit tests run in two halves of about the same time, because the tests mostly wait. The halves
+# run side by side if unit-1 can have a network namespace of its own. In a shared network, packets
+# may arrive at any process. Both halves name the same packages, and so share the builds.
 UNIT = $(CARGO) test --no-fail-fast --workspace $(APART)
 OWN_NET = unshare --net sh -c 'ip link set lo up && exec "$$@"' sh
 HAS_NET = $(shell $(OWN_NET) true 2>/dev/null && echo yes)
-unit: ids ## tests of our own crates
+unit: ids ## tests of Adverb's own crates
 	$(UNIT) --no-run
 	$(MAKE) --jobs $(if $(HAS_NET),2,1) --output-sync=target --keep-going unit-1 unit-2
 
@@ -99,7 +104,8 @@ lint: lint-tree ## format, clippy, documentation, rules of the tree
 foreign: build ## unmodified programs on the drop-in libraries (SUITES=; SHORT=1; WIRE=1: all on the network)
 	$(TOLD) $(CARGO) test --package adverb-foreign --no-fail-fast -- $(SUITES)
 
-# Without most tables of all sizes: perftest measures the clock for each line, which takes ten seconds a table.
+# `some` leaves out most tables of all sizes. perftest measures the clock for each line, which takes
+# ten seconds a table.
 SOME = pingpong perftest pyverbs notify rdmacm ucx --skip _lat/-a/ --skip /a/n_ --skip _bw/-a/b
 some: build ## some of these programs, on both paths: about four minutes
 	$(MAKE) foreign SHORT=1 SUITES="$(SOME)"
@@ -118,14 +124,14 @@ fuzz: ## untrusted bytes against parsers and queue pairs (TARGET=all SECONDS=60;
 interop: build ## against Linux soft-RoCE in a virtual machine; needs root or user namespaces (SHORT=1)
 	$(TOLD) $(CARGO) test --package adverb-interop --no-fail-fast
 
-programs: build ## suites of strangers' programs (docs/programs.md); an hour (SUITES=; SHORT=1: builds none)
+programs: build ## test suites of other projects (docs/programs.md); an hour (SUITES=; SHORT=1: builds none)
 	scripts/test-deps $(PROGRAMS_DEPS) $(call SIZE,$(PROGRAMS_BUILT),)
 	$(TOLD) $(CARGO) test --package adverb-programs --no-fail-fast -- $(SUITES)
 
 bench: build ## the figures of BENCHMARKS.md
 	scripts/bench
 
-book: build ## links of the book, its programs, and what they say; pages by `scripts/book build` (mdbook)
+book: build ## checks the book's links, programs and outputs; `scripts/book build` makes the pages (mdbook)
 	ADVERB=$(ADVERB) scripts/book run
 
 install: ## after `make`: bin/adverb and lib/adverb/* under DESTDIR PREFIX
@@ -134,15 +140,15 @@ install: ## after `make`: bin/adverb and lib/adverb/* under DESTDIR PREFIX
 packages: portable ## tarball, Debian package, wheel and OCI image into target/dist
 	BUILD="$(call PORTABLE,$(MACHINE))" scripts/package
 
-# With those for aarch64 where its Rust is installed.
-packages-test: portable $(if $(and $(HAS_CROSS),$(filter-out aarch64,$(MACHINE))),cross) ## the demo from each of them, in a bare Debian tree; needs root
+# Includes the packages for aarch64 if Rust for aarch64 is installed.
+packages-test: portable $(if $(and $(HAS_CROSS),$(filter-out aarch64,$(MACHINE))),cross) ## the demo from each package, in a bare Debian tree; needs root
 	scripts/test-deps mmdebstrap skopeo binutils python3-venv
 	BUILD="$(call PORTABLE,$(MACHINE))" CROSS="$(if $(HAS_CROSS),$(call PORTABLE,aarch64))" scripts/test-packages
 
-crates: ## packs all public crates as a registry takes them, and builds each of the packed ones
+crates: ## packs all public crates for a registry, and builds each packed crate
 	scripts/crates
 
-uninstall: ## removes what install put there
+uninstall: ## removes the installed files
 	scripts/install uninstall "$(DESTDIR)$(PREFIX)"
 
 help: ## this list
@@ -150,13 +156,13 @@ help: ## this list
 	@sed -n -e 's/^# \(SHORT=1 .*\)/\nVariables: \1/p' Makefile
 	@echo "           PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) BUILD=$(BUILD) CARGO=$(CARGO)"
 
-### Rules of the tree and of its dependencies
+### Rules of the tree and of the dependencies
 
 .PHONY: deps lint-tree wrap ids msrv msrv-version deny mutants mutants-pure tsan
-deps: ## installs what the tests need from Debian's packages
+deps: ## installs the Debian packages that the tests need
 	scripts/test-deps
 
-lint-tree: ## where unsafe may be, lints, import circles, mutants that apply, names that exist
+lint-tree: ## rules of the tree: unsafe code, lints, imports, mutants, names, widths, plain words, the book
 	scripts/lint-tree
 	scripts/import-circles
 	scripts/wrap --check
@@ -166,10 +172,10 @@ lint-tree: ## where unsafe may be, lints, import circles, mutants that apply, na
 wrap: ## prose and comments in lines of 100 columns
 	scripts/wrap
 
-ids: ## requirement ids and the tests that cite them
+ids: ## requirement ids, each with its tests
 	scripts/requirement-ids
 
-msrv: ## builds with the oldest Rust that it declares; needs rustup and that toolchain
+msrv: ## builds with the oldest declared Rust; needs rustup and this toolchain
 	CARGO_TARGET_DIR=$(TARGET_DIR)/msrv $(CARGO) +$(MSRV).0 check --workspace --all-targets --locked
 
 msrv-version:
@@ -183,16 +189,17 @@ mutants: ## breaks rules on purpose: some test must notice (scripts/mutants.d, t
 	scripts/mutants
 	$(MAKE) mutants-pure
 
-# Rules without clock, socket, thread or process, so that a crate's own tests judge its mutants.
+# Crates of rules without clock, socket, thread or process. The tests of such a crate can judge the
+# crate's mutants.
 PURE = steering choice wire check cm engine
-mutants-pure: ## cargo-mutants on the crates of rules (CRATES=cm: that one); installs it if it is missing
+mutants-pure: ## cargo-mutants on the crates of rules (CRATES=cm: only cm); installs a missing cargo-mutants
 	$(CARGO) mutants --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-mutants@27.1.0
 	$(CARGO) mutants --no-shuffle --output $(TARGET_DIR) $(addprefix --package adverb-,$(or $(CRATES),$(PURE)))
 
 tsan: ## eight threads for a minute under ThreadSanitizer; needs a nightly toolchain
 	scripts/tsan
 
-### Long ways of the same
+### Long runs
 
 .PHONY: sim-long kill scale scribble armed torture soak gigabyte corpus hunt check foreign-wire interop-bench bench-local
 sim-long: ## the simulator for hours: make sim-long SEEDS=10000000 FROM=1000000
@@ -204,7 +211,7 @@ kill: ## processes killed in mid-traffic; their peer survives (ROUNDS=1000 SEED=
 scale: ## ten thousand queue pairs, 64 meshed processes, bytes verified (SHORT=1: 500 and 12)
 	$(BENCH) scale -- $(if $(SHORT),--short)
 
-scribble: ## processes that write anything to memory they share with one that works (SCRIBBLERS=200)
+scribble: ## processes write arbitrary bytes to memory shared with a working process (SCRIBBLERS=200)
 	ADVERB_SCRIBBLERS=$(or $(SCRIBBLERS),200) $(CARGO) test --release --package adverb-device --test scribble -- --nocapture
 
 armed: ## ten million armed notifications, each accounted for; about two minutes
@@ -213,7 +220,7 @@ armed: ## ten million armed notifications, each accounted for; about two minutes
 torture: build ## random steps on memory against a model (SECONDS=3600 ALLOCATORS= SEED=1 JOBS=2; SHORT=1: 30)
 	$(TORTURE) torture -- --jobs $(or $(JOBS),2) --seed $(or $(SEED),1) --seconds $(or $(SECONDS),$(call SIZE,3600,30)) $(if $(ALLOCATORS),--allocators $(ALLOCATORS))
 
-soak: build ## processes that come and go, some killed, leave nothing behind (SECONDS=3600; SHORT=1: 20)
+soak: build ## processes come and go, some are killed; nothing stays behind (SECONDS=3600; SHORT=1: 20)
 	$(TORTURE) soak -- --seconds $(or $(SECONDS),$(call SIZE,3600,20))
 
 gigabyte: ## a gigabyte under each fault, into BENCHMARKS.md (MIB=1024; SHORT=1: 64, no table)
@@ -222,7 +229,7 @@ gigabyte: ## a gigabyte under each fault, into BENCHMARKS.md (MIB=1024; SHORT=1:
 corpus: build ## hunts of small wrong programs, each with cause and line, and of their right twins (SHORT=1)
 	$(TOLD) $(CARGO) test --package adverb-corpus -- twins found
 
-check: build ## adverb run --check over the wrong programs of the corpus, and its right ones (SHORT=1)
+check: build ## adverb run --check over the wrong and the right programs of the corpus (SHORT=1)
 	$(TOLD) $(CARGO) test --package adverb-corpus -- check
 
 hunt: build ## the right programs of the corpus under the schedules of many seeds; an hour (SHORT=1)
@@ -237,7 +244,7 @@ interop-bench: build ## soft-RoCE and Adverb side by side in a virtual machine; 
 bench-local: build ## processes of one host beside shared memory and UCX: BENCHMARKS.md's second half
 	scripts/bench local
 
-# NAME-short is `make NAME SHORT=1`, NAME-long is NAME.
+# NAME-short is `make NAME SHORT=1`, and kill-long is `make kill`.
 SHORTS := kill torture soak fuzz gigabyte corpus hunt check foreign foreign-wire interop programs scale
 .PHONY: $(SHORTS:=-short) kill-long
 $(SHORTS:=-short): %-short:
@@ -245,7 +252,7 @@ $(SHORTS:=-short): %-short:
 
 kill-long: kill
 
-### Made from the source
+### Files made from the source
 
 .PHONY: causes goodput
 causes: ## docs/causes.md from the list in the source

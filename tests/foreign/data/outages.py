@@ -1,4 +1,4 @@
-"""The events of two equal devices while the link of one is down, and after its failure (FLT-7, FLT-8).
+"""Checks the events of two equal devices while a link is down, and after a failure (FLT-7, FLT-8).
 
 usage: outages.py ADVERB
 """

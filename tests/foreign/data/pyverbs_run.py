@@ -1,4 +1,6 @@
-"""Runs named tests of a pyverbs suite and reports each by name, at once, so that a hang or a crash can be pinned on it.
+"""Runs named tests of a pyverbs suite and reports each test by name at once.
+
+So the report names the test of a hang or a crash.
 
 usage: pyverbs_run.py SUITE_DIR REPORT_FILE [options of the suite: --dev --port --gid]; test names on standard input
 Report lines, tab separated: START name / ok name / skip name reason / fail name reason / error name reason
@@ -12,7 +14,8 @@ suite_dir, report_path = sys.argv[1:3]
 names = [line.strip() for line in sys.stdin if line.strip()]
 sys.argv[1:] = sys.argv[3:]
 sys.path.insert(0, suite_dir)
-# Unbuffered and in append mode: forked children must not repeat what the parent had pending.
+# The report is unbuffered and in append mode, because forked children must not repeat pending lines
+# of the parent.
 report = os.open(report_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
 
@@ -27,7 +30,7 @@ def last_line(err):
 
 
 class Reporter(unittest.TestResult):
-    """Keeps the worst word of a test (its sub-tests and its tear-down included) and says it once at the end."""
+    """Keeps the worst result of a test, its sub-tests and its tear-down, and reports only this result."""
 
     RANK = ["ok", "skip", "fail", "error"]
 
@@ -72,7 +75,8 @@ class Reporter(unittest.TestResult):
 from args_parser import parser  # noqa: E402  (lies in the suite's directory)
 
 init = os.path.join(suite_dir, "__init__.py")
-# The suite is a package called "tests", loaded the way its own run_tests.py does it.
+# The suite is a package called "tests". The suite's own run_tests.py loads the package in the same
+# way.
 tests = importlib.machinery.SourceFileLoader("tests", init).load_module()
 parser.parse_args()
 loader = unittest.defaultTestLoader

@@ -1,6 +1,9 @@
-"""Puts values into a store by plain sockets and looks whether they come back: several connections
-at once, sizes from one byte to more than a socket holds.
-usage: sockets_store.py redis|memcached PORT CONNECTIONS"""
+"""Puts values into a store over plain sockets, and checks the values that the store returns.
+
+Uses several connections at once, and sizes from a single byte to more than a socket holds.
+
+usage: sockets_store.py redis|memcached PORT CONNECTIONS
+"""
 import select
 import socket
 import sys
@@ -29,7 +32,7 @@ def answer(key, data=None):
 
 
 class Line:
-    """A connection with something to say and something to hear, neither of which waits."""
+    """A connection with bytes to send and bytes to expect. Neither direction blocks."""
 
     def __init__(self, say, hear):
         self.socket = socket.create_connection(("127.0.0.1", port))

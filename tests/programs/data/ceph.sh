@@ -1,5 +1,6 @@
 #!/bin/sh
-# One monitor and one OSD of Ceph in a directory, all messages by ms_type; rados writes, reads, and compares.
+# Runs a monitor and an OSD of Ceph in a directory, with all messages by MS_TYPE. Then rados writes
+# and reads, and the script compares.
 # usage: ceph.sh DIR MS_TYPE DEVICE SECONDS; runs in a network namespace with a loopback interface
 set -eu
 d=$1 ms=$2 device=$3 seconds=$4

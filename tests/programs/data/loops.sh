@@ -1,17 +1,18 @@
 #!/bin/sh
-# Event loops with their own suites, from Debian's sources: builds a suite once, or runs its tests one by one.
-# usage: loops.sh build DIR SUITE; loops.sh run DIR SUITE OBJECT [TEST...]: OBJECT is preloaded into each test unless empty
+# Builds the suite of an event loop from Debian's sources, or runs the suite's tests in turn. Each
+# test preloads OBJECT, unless OBJECT is empty.
+# usage: loops.sh build DIR SUITE; loops.sh run DIR SUITE OBJECT [TEST...]
 set -eu
 step=$1 dir=$2 suite=$3
 shift 3
 cd "$dir"
 
-# debian VERB...: apt-get with lists of its own, because a system fetches no sources by default.
+# `debian VERB...` is apt-get with separate lists, because a system fetches no sources by default.
 debian() {
     timeout 300 apt-get -q -o Dir::Etc::SourceList="$dir/apt/list" -o Dir::Etc::SourceParts=/dev/null \
         -o Dir::State::Lists="$dir/apt/lists" -o Acquire::Retries=2 "$@"
 }
-# archive: a list with the archive of this machine, its packages and its sources.
+# `archive` writes a list with this machine's archive, for packages and sources.
 archive() {
     mkdir -p apt/lists/partial
     from=$(. /etc/os-release && apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' "Codename: $VERSION_CODENAME" \
@@ -63,13 +64,15 @@ shift
 at=$dir
 case $suite in
 libevent*)
-    # Tests of helper functions are about no loop, and the cancelled requests wait ten seconds for a server each.
+    # The list leaves out tests of helper functions, which use no loop, and tests of cancelled
+    # requests, which wait ten seconds each for a server.
     all=$("$dir/build/bin/regress" --list-tests 2>&1 | sed -n 's/^ *\([a-z_]*\/[^ ]*\).*/\1/p' | grep -v -e ^util/ -e ^http/cancel_)
     ;;
 libuv)
     export UV_RUN_AS_ROOT=1
     at=$dir/source
-    # A line may name helpers after the test. Tests of files are about no loop, and one test measures the clock for seconds.
+    # A line may name helpers after the test. The list leaves out tests of files, which use no loop,
+    # and a test that measures the clock for seconds.
     all=$("$dir/build/uv_run_tests" --list | sed "s/ .*//" | grep -v -e ^fs_ -e ^hrtime)
     ;;
 asio) all="io_context tcp steady_timer signal_set stream_descriptor connect_pair" ;;
@@ -87,6 +90,6 @@ for name in $all; do
     asio) out=$(timeout 60 "$dir/$name" 2>&1) || status=$? ;;
     asyncio) out=$(PYTHONPATH=$dir timeout 300 /usr/bin/python3 -m unittest "test.$name" 2>&1) || status=$? ;;
     esac
-    # 7: libuv says that the machine cannot run the test.
+    # 7 is libuv's status if the machine cannot run the test.
     case $suite:$status in *:0) echo "ok $name" ;; libuv:7) echo "skip $name" ;; *) printf 'not ok %s: status %s\n%s\n' "$name" "$status" "$out" ;; esac
 done

@@ -1,4 +1,6 @@
-"""Two Mooncake transfer engines in two processes: one writes into the other's memory, reads it back, and compares.
+"""Runs two Mooncake transfer engines in two processes.
+
+The initiator writes into the target's memory, reads the memory back, and compares.
 
 usage: mooncake_pair.py DEVICE ROUNDS [FAULT]
 
@@ -27,7 +29,7 @@ def engine(device):
 def target(device, pipe):
     e, memory = engine(device)
     pipe.send((e.get_rpc_port(), ctypes.addressof(memory)))
-    # What was written is shown to the other end by TCP, apart from the way it came.
+    # The target returns the written bytes through the pipe, apart from the path of the transfer.
     while (wanted := pipe.recv()) is not None:
         pipe.send(memory.raw[:wanted])
 

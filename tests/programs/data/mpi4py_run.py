@@ -1,8 +1,10 @@
-"""Runs mpi4py's own suite in this rank, without what a list leaves out, and says at the end how the tests ended.
+"""Runs mpi4py's own suite in this rank, without the tests of a list, and prints the results.
 
 usage: mpi4py_run.py SUITE_DIR LEFT_OUT_FILE [MODULE...]
-A line of the file is `NAME: reason`; NAME is a module, a class or a test (module.Class.test), or the beginning of one,
-behind `TRANSPORT/` if it is left out over that one alone, the first of UCX_TLS.
+
+A line of the file is `NAME: reason`. NAME is a module, a class or a test (module.Class.test), and
+leaves out all tests below. With `TRANSPORT/` before NAME, the line counts only if TRANSPORT is the
+first transport of UCX_TLS.
 """
 import faulthandler
 import glob
@@ -49,7 +51,7 @@ rank = MPI.COMM_WORLD.Get_rank()
 
 
 class Result(unittest.TestResult):
-    """Knows how long each test took, and says where a test stands that takes two minutes."""
+    """Measures the time of each test, and prints the stack of a test after two minutes."""
 
     slow = []
 

@@ -1,6 +1,6 @@
 """Two NIXL agents on two hosts: the initiator writes into the target's memory, and the target compares.
 
-usage: nixl_pair.py target|initiator DIRECTORY. The directory is shared by both.
+usage: nixl_pair.py target|initiator DIRECTORY. Both agents share the directory.
 """
 import ctypes
 import os

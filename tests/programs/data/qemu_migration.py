@@ -1,5 +1,9 @@
-"""Migrates a stopped virtual machine to another QEMU over RDMA, and compares the memory: `qemu_migration.py on|off`, which says
-whether all of it is registered first (rdma-pin-all)."""
+"""Migrates a stopped virtual machine to another QEMU over RDMA, and compares the memory.
+
+usage: qemu_migration.py on|off
+
+With `on`, QEMU registers all memory before the migration (rdma-pin-all).
+"""
 
 import os
 import socket

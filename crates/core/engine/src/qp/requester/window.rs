@@ -13,7 +13,12 @@
 //! round trip, and the window on one host stays small.
 use super::evidence::{BUFFER, Evidence};
 use crate::time::Time;
+use bursts::Bursts;
 use core::time::Duration;
+use notices::Notices;
+
+mod bursts;
+mod notices;
 
 /// The cost of a packet in a socket buffer beside its payload: headers and the kernel's bookkeeping
 /// (about a `sk_buff`).
@@ -30,10 +35,6 @@ const LEAST: u64 = 4;
 /// router.
 const ACK_REQ_EVERY: u64 = 16;
 const AFTER_LOSS: u64 = 4;
-/// The value of `alpha` when every round trip has a notification.
-const ALPHA_ONE: u64 = 1024;
-/// `alpha` moves by this part of its distance in each round trip.
-const ALPHA_GAIN: u64 = 16;
 /// Above [`BUFFER`] and before the first queue, the window doubles in each round trip up to half of
 /// the window that fills the line, and grows by half up to all of it. Beyond, it grows by this part
 /// of the acknowledged cost (`BEYOND`). Where the rate of the line is not known, it grows by a
@@ -64,18 +65,9 @@ pub(super) struct Window {
     /// Size, threshold, `wary` and `patience` before the last loss, if that loss has shrunk the
     /// window.
     whole: [u64; 4],
-    /// The amount of congestion, in parts of [`ALPHA_ONE`]. Valid from the first notification on.
-    alpha: u64,
-    notified: bool,
-    /// PSN at which the current round trip ends; was there a notification in this round trip?
-    round: u64,
-    round_marked: bool,
+    notices: Notices,
     ack_every: u32,
-    /// The cost in flight at the last acknowledgement, and the most before the next.
-    released: u64,
-    burst: u64,
-    /// When more may leave, if the last acknowledgement released less than fits the window.
-    more_at: Option<Time>,
+    bursts: Bursts,
     evidence: Evidence,
     /// Packets before this PSN are no evidence: they left before the evidence was taken anew.
     anew: u64,
@@ -114,14 +106,9 @@ impl Window {
             recovered: 0,
             before: None,
             whole: [0; 4],
-            alpha: ALPHA_ONE,
-            notified: false,
-            round: 0,
-            round_marked: false,
+            notices: Notices::default(),
             ack_every: ACK_REQ_EVERY as u32,
-            released: 0,
-            burst: BUFFER,
-            more_at: None,
+            bursts: Bursts::new(BUFFER),
             evidence: Evidence::default(),
             anew: 0,
             queue: None,
@@ -132,7 +119,7 @@ impl Window {
     }
     /// A window without bounds.
     pub(super) fn open() -> Self {
-        Window { size: u64::MAX / 2, burst: u64::MAX / 2, ..Window::new(0) }
+        Window { size: u64::MAX / 2, bursts: Bursts::new(u64::MAX / 2), ..Window::new(0) }
     }
     fn is_open(&self) -> bool {
         self.max == 0
@@ -140,13 +127,13 @@ impl Window {
     /// May a packet of this cost be sent? With nothing in flight, always.
     #[inline]
     pub(super) fn admits(&self, in_flight: u64, cost: u64) -> bool {
-        in_flight == 0 || in_flight + cost <= self.size.min(self.burst)
+        in_flight == 0 || in_flight + cost <= self.size && self.bursts.admit(in_flight, cost)
     }
     /// May a part of a READ be requested whose responses have this cost? An acknowledgement
     /// releases a long part, too.
     pub(super) fn admits_part(&self, in_flight: u64, cost: u64) -> bool {
-        let burst = in_flight <= self.released || in_flight + cost <= self.burst;
-        in_flight == 0 || burst && in_flight + cost <= self.size
+        in_flight == 0
+            || in_flight + cost <= self.size && self.bursts.admit_part(in_flight, cost)
     }
     /// An acknowledgement has come, or the requester goes back. `in_flight` is the cost that is
     /// still on its way. At most `most` more may leave now. If that is less than fits the window,
@@ -157,21 +144,21 @@ impl Window {
             return;
         }
         let most = if self.size > BUFFER { most.clamp(INITIAL, BUFFER) } else { BUFFER };
-        (self.released, self.burst) = (in_flight, in_flight + most);
-        self.more_at = now.filter(|_| self.burst < self.size).map(|now| {
+        let more_at = now.filter(|_| in_flight + most < self.size).map(|now| {
             let wait = self.evidence.recent() * most / self.size / 2;
             now + Duration::from_nanos(wait)
         });
+        self.bursts.release(in_flight, most, more_at);
     }
     /// When [`Window::release_more`] has to be called.
     #[inline]
     pub(super) fn more_due(&self) -> Option<Time> {
-        self.more_at
+        self.bursts.more_at()
     }
     /// Time has passed: more may leave without an acknowledgement.
     pub(super) fn release_more(&mut self, in_flight: u64, mtu: u64, now: Time) {
-        if self.more_at.is_some_and(|at| at <= now) {
-            let used = in_flight + mtu + OVERHEAD > self.burst;
+        if self.more_due().is_some_and(|at| at <= now) {
+            let used = !self.bursts.admit(in_flight, mtu + OVERHEAD);
             self.release(in_flight, BUFFER, used.then_some(now));
         }
     }
@@ -193,12 +180,7 @@ impl Window {
             (self.size, self.threshold, self.recovered) = (less, threshold, una);
             self.wary = self.wary.min(PATIENCE);
         }
-        if self.notified && una >= self.round {
-            if !self.round_marked {
-                self.alpha -= self.alpha / ALPHA_GAIN;
-            }
-            (self.round, self.round_marked) = (p.high, false);
-        }
+        self.notices.progress(una, p.high);
         if self.size >= self.max {
             return;
         }
@@ -308,15 +290,7 @@ impl Window {
         if self.is_open() {
             return;
         }
-        if !self.notified {
-            (self.notified, self.round, self.round_marked) = (true, una, false);
-        }
-        if self.round_marked {
-            return;
-        }
-        (self.round, self.round_marked) = (high.max(una + 1), true);
-        self.alpha += (ALPHA_ONE - self.alpha) / ALPHA_GAIN;
-        let less = self.size - self.size * self.alpha / (2 * ALPHA_ONE);
+        let Some(less) = self.notices.take(self.size, una, high) else { return };
         self.doubt();
         self.size = less.max(RESTART * (mtu + OVERHEAD)).min(self.max);
         self.threshold = self.size;
@@ -327,7 +301,7 @@ impl Window {
         // would leave silence.
         let every = if self.size < INITIAL { self.packets(mtu) / 2 } else { ACK_REQ_EVERY };
         // Where routers notify, they see to bursts.
-        let most = if self.is_wary() && !self.notified { AFTER_LOSS } else { ACK_REQ_EVERY };
+        let most = if self.is_wary() && !self.notices.are_given() { AFTER_LOSS } else { ACK_REQ_EVERY };
         self.ack_every = every.clamp(1, most) as u32;
     }
     /// One of so many packets of a long message asks for an ACK.
