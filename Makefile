@@ -45,10 +45,10 @@ build: ## the command and the drop-in libraries, optimised
 # The same files for every Linux with glibc: linked with stand-ins for glibc 2.17 (scripts/old-glibc). $(call portable,MACHINE,CC)
 MACHINE := $(shell uname -m)
 PORTABLE = $(TARGET_DIR)/$(1)-unknown-linux-gnu/release
-# The linker runs in the directory of each workspace.
+# The linker runs in the directory of each workspace. The crates of the other workspace have absolute paths, which the result must not.
 PORTABLY = env -u RUSTFLAGS CC_$(1)_unknown_linux_gnu=$(2) $(CARGO) build --release \
 	--target $(1)-unknown-linux-gnu --config 'target.$(1)-unknown-linux-gnu.linker="$(2)"' --config \
-	'target.$(1)-unknown-linux-gnu.rustflags=["-Clink-arg=-L$(abspath $(call PORTABLE,$(1)))/glibc-2.17","-Clink-arg=-Wl,--wrap=__libc_start_main"]'
+	'target.$(1)-unknown-linux-gnu.rustflags=["-Clink-arg=-L$(abspath $(call PORTABLE,$(1)))/glibc-2.17","-Clink-arg=-Wl,--wrap=__libc_start_main","--remap-path-prefix=$(CURDIR)/="]'
 define portable
 	CC=$(2) scripts/old-glibc $(call PORTABLE,$(1))/glibc-2.17
 	$(call PORTABLY,$(1),$(2)) --workspace $(SHIPPED)
@@ -104,9 +104,10 @@ ndkpi: ## tests of NDKPI, a workspace of its own
 lint: lint-tree ## format, clippy, documentation, rules of the tree
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --all --check --manifest-path ndkpi/Cargo.toml
+	$(CARGO) metadata --locked --format-version 1 --manifest-path ndkpi/Cargo.toml >/dev/null
+	$(CARGO) metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --workspace --all-targets $(NDKPI) -- -D warnings
-	$(CARGO) metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --features adverb/tokio --no-deps --quiet
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet $(NDKPI)
 
