@@ -21,6 +21,8 @@ APART := $(foreach crate,foreign interop programs corpus,--exclude adverb-$(crat
 # Leaves only the shipped crates. Otherwise cargo would link each program of the tests and
 # benchmarks as carefully as the command, for half a minute.
 SHIPPED := $(foreach crate,$(notdir $(wildcard tests/*)),--exclude adverb-$(crate))
+# A workspace of its own, with the same target directory.
+NDKPI = --manifest-path ndkpi/Cargo.toml --target-dir $(TARGET_DIR)
 # The environment of the tests in APART: the command, fewer cases with SHORT=1, every packet on the
 # network with WIRE=1.
 TOLD = ADVERB=$(ADVERB) $(if $(SHORT),ADVERB_FOREIGN_SHORT=1) $(if $(WIRE),ADVERB_PATH=wire)
@@ -36,9 +38,10 @@ all: build
 
 ### First
 
-.PHONY: build portable cross demo test check-all unit lint foreign some sim loom fuzz interop programs bench book install packages packages-test crates uninstall help
+.PHONY: build portable cross demo test check-all unit ndkpi lint foreign some sim loom fuzz interop programs bench book install packages packages-test crates uninstall help
 build: ## the command and the drop-in libraries, optimised
 	$(CARGO) build --release --workspace $(SHIPPED)
+	$(CARGO) build --release $(NDKPI)
 	ln -sf libndkpi.so $(TARGET_DIR)/release/libndkpi.so.1
 	scripts/check-objects $(TARGET_DIR)/release/libadverb_preload.so $(TARGET_DIR)/release/libadverb_audit.so
 
@@ -46,11 +49,15 @@ build: ## the command and the drop-in libraries, optimised
 # stand-ins for glibc 2.17 (scripts/old-glibc).
 MACHINE := $(shell uname -m)
 PORTABLE = $(TARGET_DIR)/$(1)-unknown-linux-gnu/release
+# The linker runs in the directory of each workspace. The crates of the other workspace have
+# absolute paths, which the result must not.
+PORTABLY = env -u RUSTFLAGS CC_$(1)_unknown_linux_gnu=$(2) $(CARGO) build --release \
+	--target $(1)-unknown-linux-gnu --config 'target.$(1)-unknown-linux-gnu.linker="$(2)"' --config \
+	'target.$(1)-unknown-linux-gnu.rustflags=["-Clink-arg=-L$(abspath $(call PORTABLE,$(1)))/glibc-2.17","-Clink-arg=-Wl,--wrap=__libc_start_main","--remap-path-prefix=$(CURDIR)/="]'
 define portable
 	CC=$(2) scripts/old-glibc $(call PORTABLE,$(1))/glibc-2.17
-	env -u RUSTFLAGS CC_$(1)_unknown_linux_gnu=$(2) $(CARGO) build --release --workspace $(SHIPPED) \
-		--target $(1)-unknown-linux-gnu --config 'target.$(1)-unknown-linux-gnu.linker="$(2)"' --config \
-		'target.$(1)-unknown-linux-gnu.rustflags=["-Clink-arg=-L$(call PORTABLE,$(1))/glibc-2.17","-Clink-arg=-Wl,--wrap=__libc_start_main"]'
+	$(call PORTABLY,$(1),$(2)) --workspace $(SHIPPED)
+	$(call PORTABLY,$(1),$(2)) $(NDKPI)
 	ln -sf libndkpi.so $(call PORTABLE,$(1))/libndkpi.so.1
 	scripts/check-objects $(call PORTABLE,$(1))/libadverb_preload.so $(call PORTABLE,$(1))/libadverb_audit.so
 endef
@@ -68,7 +75,7 @@ demo: build ## two processes, every operation, a table of figures
 	$(BUILD)/adverb demo
 
 test: ## packages, unit tests, the demo, some foreign programs on both paths; a table of the parts at the end
-	.ci/run deps build unit demo some
+	.ci/run deps build unit ndkpi demo some
 
 # Without this line, `make tests` would mean the directory.
 .PHONY: tests
@@ -95,11 +102,20 @@ unit-2:
 	$(UNIT) --lib --bins --examples --test '[!a-fh-k]*'
 	$(UNIT) --doc
 
+# A network of its own, where there can be one: packets may arrive at any process of a network.
+ndkpi: ## tests of NDKPI, a workspace of its own
+	$(CARGO) test --no-fail-fast --workspace $(NDKPI) --no-run
+	$(if $(HAS_NET),$(OWN_NET)) $(CARGO) test --no-fail-fast --workspace $(NDKPI)
+
 lint: lint-tree ## format, clippy, documentation, rules of the tree
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) fmt --all --check --manifest-path ndkpi/Cargo.toml
+	$(CARGO) metadata --locked --format-version 1 --manifest-path ndkpi/Cargo.toml >/dev/null
 	$(CARGO) metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --workspace --all-targets $(NDKPI) -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --features adverb/tokio --no-deps --quiet
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet $(NDKPI)
 
 foreign: build ## unmodified programs on the drop-in libraries (SUITES=; SHORT=1; WIRE=1: all on the network)
 	$(TOLD) $(CARGO) test --package adverb-foreign --no-fail-fast -- $(SUITES)
@@ -177,15 +193,17 @@ ids: ## requirement ids, each with its tests
 
 msrv: ## builds with the oldest declared Rust; needs rustup and this toolchain
 	CARGO_TARGET_DIR=$(TARGET_DIR)/msrv $(CARGO) +$(MSRV).0 check --workspace --all-targets --locked
+	$(CARGO) +$(MSRV).0 check --workspace --all-targets --locked --manifest-path ndkpi/Cargo.toml --target-dir $(TARGET_DIR)/msrv
 
 msrv-version:
 	@echo $(MSRV).0
 
 deny: ## licences, sources, duplicates, advisories; needs cargo-deny (CHECKS=: some of them)
 	$(CARGO) deny check $(CHECKS)
+	$(CARGO) deny --manifest-path ndkpi/Cargo.toml check $(CHECKS)
 	$(CARGO) deny --manifest-path fuzz/Cargo.toml check $(CHECKS)
 
-mutants: ## breaks rules on purpose: some test must notice (scripts/mutants.d, then mutants-pure); a night
+mutants: ## breaks rules on purpose: some test must notice (scripts/mutants.d, ndkpi/mutants.d, then mutants-pure); a night
 	scripts/mutants
 	$(MAKE) mutants-pure
 

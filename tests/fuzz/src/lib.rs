@@ -11,7 +11,6 @@ pub mod cm;
 pub mod greeting;
 pub mod input;
 pub mod link;
-pub mod ndk;
 pub mod queue_pair;
 pub mod runs;
 pub mod shm;
@@ -31,7 +30,6 @@ pub const TARGETS: &[(&str, FuzzTarget)] = &[
     ("hand_over", link::hand_over),
     ("fault_spec", text::run),
     ("cm", cm::run),
-    ("ndk_connect", ndk::run),
     ("greeting", greeting::run),
     ("ring", shm::ring::run),
     ("tables", shm::tables::run),

@@ -90,4 +90,4 @@ macro_rules! targets {
     };
 }
 
-targets! { wire handle_packet runs datagram hand_over fault_spec cm ndk_connect greeting ring tables segments snapshot }
+targets! { wire handle_packet runs datagram hand_over fault_spec cm greeting ring tables segments snapshot }

@@ -1,4 +1,4 @@
-//! C programs that use the headers and the library: `tests/c` and `examples/c`.
+//! C programs that use the headers and the library: `tests/c` and the example of the chapter.
 
 use std::path::Path;
 use std::process::Command;
@@ -27,7 +27,7 @@ fn def_7_def_8_deferred_chains() {
 /// The example in the repository does what its output says (DEF-7).
 #[test]
 fn def_7_the_example() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../examples/c/ndk_deferred.c");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/ndk_deferred.c");
     let said = run(&build("ndk_deferred", &[file]), &[]);
     let results: Vec<&str> =
         said.lines().filter(|l| l.contains("completion")).map(str::trim).collect();

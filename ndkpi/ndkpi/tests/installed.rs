@@ -38,7 +38,7 @@ fn pkg_config_leads_to_the_installed_library() {
         ${CC:-cc} -shared -Wl,--no-as-needed -o build/libadverb_preload.so -xc /dev/null -nostdlib -l:libdl.so.2 -lc
         ${CC:-cc} -shared -nostdlib -o build/libadverb_audit.so -xc /dev/null
         cp $LIBRARY build/libndkpi.so
-        BUILD=build $SOURCES/../../../scripts/install install prefix",
+        BUILD=build $SOURCES/../../scripts/install install prefix",
     );
     // The installed tree can be moved.
     sh(
@@ -50,7 +50,7 @@ fn pkg_config_leads_to_the_installed_library() {
     assert!(sh(&dir, "./srq 0").contains("done"));
     sh(
         &dir,
-        "BUILD=build $SOURCES/../../../scripts/install uninstall moved
+        "BUILD=build $SOURCES/../../scripts/install uninstall moved
         test -z \"$(find moved -not -type d)\"",
     );
     std::fs::remove_dir_all(&dir).expect("ours");

@@ -3,7 +3,7 @@
  * once. A second chain breaks because a request fails in line.
  *
  *     make
- *     cc -o ndk_deferred examples/c/ndk_deferred.c -I crates/ndkpi/ndkpi/include \
+ *     cc -o ndk_deferred ndkpi/examples/ndk_deferred.c -I ndkpi/ndkpi/include \
  *         -L target/release -lndkpi
  *     LD_LIBRARY_PATH=target/release ./ndk_deferred
  */
