@@ -25,10 +25,9 @@ pub const UDP_8: &str = "udp_spin_8";
 /// The lean RoCEv2 program with packets of 4 KiB and of 1 KiB.
 pub const LEAN: [&str; 2] = ["lean_roce", "lean_roce_1024"];
 /// Raw limits, by their names in the program `limits`.
-pub const LIMITS: [&str; 17] = [
+pub const LIMITS: [&str; 15] = [
     "udp_spin",
     UDP_8,
-    "stream_spin_8",
     "udp_block",
     "udp_epoll",
     "eventfd_wake",
@@ -40,7 +39,6 @@ pub const LIMITS: [&str; 17] = [
     "udp_plain_4156",
     LEAN[0],
     LEAN[1],
-    "lean_stream",
     "memcpy_65536",
     "memcpy_1048576",
 ];

@@ -186,10 +186,6 @@ fn raw_name(name: &str) -> &str {
     match name {
         "udp_spin" => "UDP ping-pong, spinning, half a round trip",
         UDP_8 => "UDP ping-pong of 8 bytes, spinning, half a round trip",
-        "stream_spin_8" => "TCP ping-pong of 8 bytes and a header, spinning, half a round trip",
-        "lean_stream" => {
-            "lean stream: messages of 1 MiB over TCP, one copy a side by the kernel, 4 outstanding"
-        }
         "lean_roce" => {
             "lean RoCEv2: 4 KiB packets in GSO runs, ICRC, one copy a side, window of 1 MiB"
         }
@@ -317,7 +313,6 @@ fn raw_table(title: &str, names: &[&'static str], samples: &Samples<Key>) -> Str
         let time = [
             "udp_spin",
             UDP_8,
-            "stream_spin_8",
             "udp_block",
             "udp_epoll",
             "eventfd_wake",
