@@ -310,15 +310,8 @@ fn at_places(samples: &Samples<Key>, places: &Places) -> String {
 fn raw_table(title: &str, names: &[&'static str], samples: &Samples<Key>) -> String {
     let mut rows = vec![[title, "figure", "unit"].map(str::to_string).to_vec()];
     for name in names {
-        let time = [
-            "udp_spin",
-            UDP_8,
-            "udp_block",
-            "udp_epoll",
-            "eventfd_wake",
-            "eventfd_epoll",
-        ]
-        .contains(name)
+        let time = ["udp_spin", UDP_8, "udp_block", "udp_epoll", "eventfd_wake", "eventfd_epoll"]
+            .contains(name)
             || WAKES.contains(name);
         let (scale, unit) = if time { (1e6, "µs") } else { (1e-9, "GB/s") };
         let found = samples.series(&Key::Raw(name)).map(|s| s.scaled(scale));
