@@ -28,7 +28,7 @@ mod own_id;
 pub mod ranks;
 pub mod selection;
 pub mod snapshot;
-pub use adverb_printable as printable;
+pub use adverb_text::printable;
 mod started;
 mod sync;
 mod uses;
