@@ -80,7 +80,7 @@ OWN_NET = unshare --net sh -c 'ip link set lo up && exec "$$@"' sh
 HAS_NET = $(shell $(OWN_NET) true 2>/dev/null && echo yes)
 unit: ids ## tests of our own crates
 	$(UNIT) --no-run
-	$(MAKE) --jobs $(if $(HAS_NET),2,1) --output-sync=target --keep-going unit-1 unit-2
+	$(MAKE) --jobs $(if $(HAS_NET),2,1) --keep-going unit-1 unit-2
 
 .PHONY: unit-1 unit-2
 unit-1:
