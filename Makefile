@@ -21,7 +21,6 @@ APART := $(foreach crate,foreign interop programs corpus,--exclude adverb-$(crat
 SHIPPED := $(foreach crate,$(notdir $(wildcard tests/*)),--exclude adverb-$(crate))
 # What those tests are told: the command, fewer cases, every packet on the network.
 TOLD = ADVERB=$(ADVERB) $(if $(SHORT),ADVERB_FOREIGN_SHORT=1) $(if $(WIRE),ADVERB_PATH=wire)
-BENCH = $(CARGO) run --release --package adverb-bench --bin
 TORTURE = ADVERB=$(ADVERB) $(CARGO) run --release --package adverb-torture --bin
 SIM = $(CARGO) run --profile sim --package adverb-sim --
 PROGRAMS_DEPS = openmpi-bin libopenmpi-dev mpich libmpich-dev python3-mpi4py libfabric-bin fio tgt libiscsi-dev qperf qemu-system-x86 python3-pip python3-venv \
@@ -199,16 +198,16 @@ sim-long: ## the simulator for hours: make sim-long SEEDS=10000000 FROM=1000000
 	$(MAKE) sim SEEDS=$(or $(SEEDS),1000000)
 
 kill: ## processes killed in mid-traffic; their peer survives (ROUNDS=1000 SEED=1; SHORT=1: 20)
-	$(BENCH) kill -- --seed $(or $(SEED),1) --rounds $(or $(ROUNDS),$(call SIZE,1000,20))
+	$(TORTURE) kill -- --seed $(or $(SEED),1) --rounds $(or $(ROUNDS),$(call SIZE,1000,20))
 
 scale: ## ten thousand queue pairs, 64 meshed processes, bytes verified (SHORT=1: 500 and 12)
-	$(BENCH) scale -- $(if $(SHORT),--short)
+	$(TORTURE) scale -- $(if $(SHORT),--short)
 
 scribble: ## processes that write anything to memory they share with one that works (SCRIBBLERS=200)
 	ADVERB_SCRIBBLERS=$(or $(SCRIBBLERS),200) $(CARGO) test --release --package adverb-device --test scribble -- --nocapture
 
 armed: ## ten million armed notifications, each accounted for; about two minutes
-	$(BENCH) armed
+	$(TORTURE) armed
 
 torture: build ## random steps on memory against a model (SECONDS=3600 ALLOCATORS= SEED=1 JOBS=2; SHORT=1: 30)
 	$(TORTURE) torture -- --jobs $(or $(JOBS),2) --seed $(or $(SEED),1) --seconds $(or $(SECONDS),$(call SIZE,3600,30)) $(if $(ALLOCATORS),--allocators $(ALLOCATORS))
@@ -217,7 +216,7 @@ soak: build ## processes that come and go, some killed, leave nothing behind (SE
 	$(TORTURE) soak -- --seconds $(or $(SECONDS),$(call SIZE,3600,20))
 
 gigabyte: ## a gigabyte under each fault, into BENCHMARKS.md (MIB=1024; SHORT=1: 64, no table)
-	$(BENCH) gigabyte -- --mib $(or $(MIB),$(call SIZE,1024,64)) $(if $(SHORT),,--write BENCHMARKS.md)
+	$(TORTURE) gigabyte -- --mib $(or $(MIB),$(call SIZE,1024,64)) $(if $(SHORT),,--write BENCHMARKS.md)
 
 corpus: build ## hunts of small wrong programs, each with cause and line, and of their right twins (SHORT=1)
 	$(TOLD) $(CARGO) test --package adverb-corpus -- twins found
