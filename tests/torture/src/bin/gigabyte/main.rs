@@ -89,7 +89,7 @@ fn live(args: &[String]) -> Result<()> {
 /// Runs every kind of fault with every verb.
 fn all(options: &Options) -> Result<()> {
     let head = ["what befalls packets", "Write MB/s", "Send MB/s", "Read MB/s"];
-    let mut rows = vec![head.map(str::to_string).to_vec()];
+    let mut rows = Vec::new();
     let mut good = true;
     for (name, fault) in options.weather() {
         let mut row = vec![name.to_string()];
@@ -113,7 +113,7 @@ fn all(options: &Options) -> Result<()> {
         }
         rows.push(row);
     }
-    let table = report::table(&rows);
+    let table = report::table(&head, rows);
     print!("\n{table}");
     if let Some(file) = &options.write {
         report::write(file, "goodput", table.trim_end())?;
