@@ -19,6 +19,7 @@ pub mod failed;
 pub mod faults;
 mod host;
 pub mod interfaces;
+pub mod logging;
 pub mod mapping;
 mod memory;
 pub mod nic;
