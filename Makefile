@@ -26,7 +26,6 @@ NDKPI = --manifest-path ndkpi/Cargo.toml --target-dir $(TARGET_DIR)
 # The environment of the tests in APART: the command, fewer cases with SHORT=1, every packet on the
 # network with WIRE=1.
 TOLD = ADVERB=$(ADVERB) $(if $(SHORT),ADVERB_FOREIGN_SHORT=1) $(if $(WIRE),ADVERB_PATH=wire)
-BENCH = $(CARGO) run --release --package adverb-bench --bin
 TORTURE = ADVERB=$(ADVERB) $(CARGO) run --release --package adverb-torture --bin
 SIM = $(CARGO) run --profile sim --package adverb-sim --
 PROGRAMS_DEPS = openmpi-bin libopenmpi-dev mpich libmpich-dev python3-mpi4py libfabric-bin fio tgt libiscsi-dev qperf qemu-system-x86 python3-pip python3-venv \
@@ -92,7 +91,7 @@ OWN_NET = unshare --net sh -c 'ip link set lo up && exec "$$@"' sh
 HAS_NET = $(shell $(OWN_NET) true 2>/dev/null && echo yes)
 unit: ids ## tests of Adverb's own crates
 	$(UNIT) --no-run
-	$(MAKE) --jobs $(if $(HAS_NET),2,1) --output-sync=target --keep-going unit-1 unit-2
+	$(MAKE) --jobs $(if $(HAS_NET),2,1) --keep-going unit-1 unit-2
 
 .PHONY: unit-1 unit-2
 unit-1:
@@ -224,16 +223,16 @@ sim-long: ## the simulator for hours: make sim-long SEEDS=10000000 FROM=1000000
 	$(MAKE) sim SEEDS=$(or $(SEEDS),1000000)
 
 kill: ## processes killed in mid-traffic; their peer survives (ROUNDS=1000 SEED=1; SHORT=1: 20)
-	$(BENCH) kill -- --seed $(or $(SEED),1) --rounds $(or $(ROUNDS),$(call SIZE,1000,20))
+	$(TORTURE) kill -- --seed $(or $(SEED),1) --rounds $(or $(ROUNDS),$(call SIZE,1000,20))
 
 scale: ## ten thousand queue pairs, 64 meshed processes, bytes verified (SHORT=1: 500 and 12)
-	$(BENCH) scale -- $(if $(SHORT),--short)
+	$(TORTURE) scale -- $(if $(SHORT),--short)
 
 scribble: ## processes write arbitrary bytes to memory shared with a working process (SCRIBBLERS=200)
 	ADVERB_SCRIBBLERS=$(or $(SCRIBBLERS),200) $(CARGO) test --release --package adverb-device --test scribble -- --nocapture
 
 armed: ## ten million armed notifications, each accounted for; about two minutes
-	$(BENCH) armed
+	$(TORTURE) armed
 
 torture: build ## random steps on memory against a model (SECONDS=3600 ALLOCATORS= SEED=1 JOBS=2; SHORT=1: 30)
 	$(TORTURE) torture -- --jobs $(or $(JOBS),2) --seed $(or $(SEED),1) --seconds $(or $(SECONDS),$(call SIZE,3600,30)) $(if $(ALLOCATORS),--allocators $(ALLOCATORS))
@@ -242,7 +241,7 @@ soak: build ## processes come and go, some are killed; nothing stays behind (SEC
 	$(TORTURE) soak -- --seconds $(or $(SECONDS),$(call SIZE,3600,20))
 
 gigabyte: ## a gigabyte under each fault, into BENCHMARKS.md (MIB=1024; SHORT=1: 64, no table)
-	$(BENCH) gigabyte -- --mib $(or $(MIB),$(call SIZE,1024,64)) $(if $(SHORT),,--write BENCHMARKS.md)
+	$(TORTURE) gigabyte -- --mib $(or $(MIB),$(call SIZE,1024,64)) $(if $(SHORT),,--write BENCHMARKS.md)
 
 corpus: build ## hunts of small wrong programs, each with cause and line, and of their right twins (SHORT=1)
 	$(TOLD) $(CARGO) test --package adverb-corpus -- twins found

@@ -6,14 +6,11 @@
 //! | `limits` | the machine and its kernel without RDMA |
 //! | `wake` | completion events between two processes, compared with eventfds and UDP |
 //! | `chains` | requests posted one by one and deferred, with hand-overs and system calls |
-//! | `armed` | ten million armed notifications, each accounted for |
 //! | `idle` | the cost of a thousand connected queue pairs without traffic |
-//! | `scale` | ten thousand connected queue pairs, and a mesh of processes: memory, latency, every byte verified |
 //! | `places` | perftest, UCX over tcp and the lean program between two network namespaces; in half a processor, on one, and two pairs at once |
 //! | `table` | perftest on the wire path compared with the limits and UCX over tcp, and the programs above; writes BENCHMARKS.md |
 //! | `local` | perftest between processes of one host compared with shared memory and UCX; writes BENCHMARKS.md |
 //! | `connect` | connections by address compared with TCP; writes BENCHMARKS.md |
-//! | `gigabyte` | a gigabyte under each fault, every byte checked, with its goodput |
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

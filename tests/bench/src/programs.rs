@@ -45,6 +45,39 @@ pub fn figure(program: &str, name: &str, time: Duration, path: Option<&str>) -> 
     number_after(&out.text, name).ok_or_else(|| out.describe())
 }
 
+/// All figures of a program that verifies each before it prints it.
+#[derive(Debug)]
+pub struct Once(String);
+
+impl Once {
+    /// Runs the program once. A failure is recorded, and the figures printed before it stay valid.
+    pub fn run(program: Result<Program>, limit: Duration, failures: &mut Vec<String>) -> Self {
+        let ended = program.and_then(|p| p.run(limit));
+        let why = ended.as_ref().map_or_else(|e| Some(e.clone()), |o| o.require_ok().err());
+        failures.extend(why);
+        Self(ended.map_or(String::new(), |out| out.text))
+    }
+
+    /// A figure by name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<f64> {
+        number_after(&self.0, name)
+    }
+
+    /// The rest of all names with this beginning.
+    #[must_use]
+    pub fn endings(&self, beginning: &str) -> Vec<String> {
+        let ending = |l: &str| l.strip_prefix(beginning)?.split(' ').next().map(str::to_string);
+        self.0.lines().filter_map(ending).collect()
+    }
+}
+
+impl From<&str> for Once {
+    fn from(text: &str) -> Self {
+        Self(text.to_string())
+    }
+}
+
 /// The number after a name at the start of a line.
 #[must_use]
 pub fn number_after(text: &str, name: &str) -> Option<f64> {
@@ -215,6 +248,9 @@ mod tests {
         let text = "udp_gso_window_4156 2e9 B/s\nudp_gso_4156 1.5e9 B/s\n";
         assert_eq!(number_after(text, "udp_gso_4156"), Some(1.5e9));
         assert_eq!(number_after(text, "udp_gso"), None);
+        let once = Once::from("pair_send_1 5e-8 s\npair_send_ratio_1 1 1\npair_send_100 6e-8 s\n");
+        assert_eq!(once.get("pair_send_100"), Some(6e-8));
+        assert_eq!(once.endings("pair_send_ratio_"), ["1"]);
     }
 
     #[test]

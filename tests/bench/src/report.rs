@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::series::Series;
+use crate::series::{Samples, Series};
 
 /// Margin by which a result may be better than a limit of the machine. Beyond it the measurement of
 /// the limit was disturbed.
@@ -80,10 +80,82 @@ pub fn cell(series: Option<Series>, rounds: usize) -> String {
     }
 }
 
-/// A Markdown table, padded for a terminal.
+/// The cell of a series, in a unit that is `scale` times smaller.
 #[must_use]
-pub fn table(rows: &[Vec<String>]) -> String {
-    let columns = rows.first().map_or(0, Vec::len);
+pub fn value<K: Ord>(samples: &Samples<K>, key: &K, scale: f64) -> String {
+    cell(samples.series(key).map(|s| s.scaled(scale)), samples.rounds)
+}
+
+/// Whether less is better.
+pub trait Figure {
+    /// Whether the figure is a time.
+    fn is_time(&self) -> bool;
+
+    /// Scale and name of the unit in tables, of seconds or bytes per second.
+    fn unit(&self) -> (f64, &'static str) {
+        if self.is_time() { (1e6, "µs") } else { (1e-9, "GB/s") }
+    }
+}
+
+/// A comparison.
+pub struct Ratio<K> {
+    /// The name in the table.
+    pub name: String,
+    /// The value.
+    pub of: K,
+    /// The divisor: the best of these.
+    pub to: Vec<K>,
+    /// The goal.
+    pub bar: Option<Bar>,
+    /// Whether the divisor is a limit of the machine.
+    pub limit: bool,
+}
+
+impl<K: Ord + Figure> Ratio<K> {
+    /// The ratio of each round. The divisor of a time is the shortest, of others the largest.
+    #[must_use]
+    pub fn found(&self, samples: &Samples<K>) -> Option<Series> {
+        samples.ratio(&self.of, &self.to, if self.of.is_time() { f64::min } else { f64::max })
+    }
+
+    /// A row of a table of bars.
+    #[must_use]
+    pub fn row(&self, samples: &Samples<K>) -> Vec<String> {
+        bar_row(&self.name, self.found(samples), self.bar, self.limit, samples.rounds)
+    }
+}
+
+/// The head of a table of bars.
+pub const BARS: [&str; 4] = ["in the same round", "figure", "bar", "met"];
+
+/// A row of a table of bars. `limit` says whether the figure is a ratio to a limit of the machine.
+#[must_use]
+pub fn bar_row(
+    name: &str,
+    found: Option<Series>,
+    bar: Option<Bar>,
+    limit: bool,
+    rounds: usize,
+) -> Vec<String> {
+    let met = found.zip(bar).map_or("", |(s, bar)| bar.verdict(s, limit, rounds));
+    let bar = bar.map_or(String::new(), Bar::words);
+    vec![name.to_string(), cell(found, rounds), bar, met.to_string()]
+}
+
+/// A part of a report: a heading and a table.
+pub fn section<S: AsRef<str>>(
+    title: &str,
+    head: &[S],
+    rows: impl IntoIterator<Item = Vec<String>>,
+) -> String {
+    format!("### {title}\n\n{}\n", table(head, rows))
+}
+
+/// A Markdown table, padded for a terminal.
+pub fn table<S: AsRef<str>>(head: &[S], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let head = head.iter().map(|s| s.as_ref().to_string()).collect::<Vec<_>>();
+    let columns = head.len();
+    let rows: Vec<_> = [head].into_iter().chain(rows).collect();
     let width = |c: usize| {
         rows.iter().filter_map(|r| r.get(c)).map(|s| s.chars().count()).max().unwrap_or(0)
     };

@@ -2,10 +2,13 @@
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use clap::Parser;
+
 use crate::series::Samples;
-use crate::{Result, report};
+use crate::{Result, machine, report};
 
 /// Measures a half of BENCHMARKS.md and writes it there; `scripts/bench` calls it
 #[derive(Debug, clap::Parser)]
@@ -33,19 +36,46 @@ impl Options {
 
     /// Prints a report and its failures, and writes the report between the markers `name`; `false`
     /// if something failed.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub fn finish(&self, name: &str, text: &str, failures: &[String]) -> Result<bool> {
+    fn finish(&self, name: &str, text: &str, failures: &[String]) -> Result<bool> {
+        let text = match failures.len() {
+            0 => text.trim_end().to_string(),
+            n => format!("{}\n\n{n} runs failed or were left out.", text.trim_end()),
+        };
         println!("{text}");
         for failure in failures {
             eprintln!("bench: {failure}");
         }
         if !self.no_write {
-            report::write(&self.file, name, text)?;
+            report::write(&self.file, name, &text)?;
             println!("written to {}", self.file.display());
         }
         Ok(failures.is_empty())
+    }
+}
+
+/// A program for a half of BENCHMARKS.md. `measure` returns the report below the lines about
+/// machine and date, and the failures. `commands` are those of a full and of a quick run.
+pub fn fill(
+    name: &str,
+    commands: [&str; 2],
+    packages: &[&str],
+    measure: impl FnOnce(&Options) -> Result<(String, Vec<String>)>,
+) -> ExitCode {
+    let (options, start) = (Options::parse(), Instant::now());
+    // Read now, because a commit may happen during the run.
+    let revision = machine::revision();
+    let done = measure(&options).and_then(|(text, failures)| {
+        let command = commands[usize::from(options.quick)];
+        let heading = machine::describe(&revision, command, packages, start.elapsed());
+        options.finish(name, &(heading + &text), &failures)
+    });
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(why) => {
+            eprintln!("bench: {why}");
+            ExitCode::FAILURE
+        }
     }
 }
 
@@ -74,7 +104,6 @@ pub fn rounds<I, K: Ord>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
 
     #[test]
     fn options_are_read() {

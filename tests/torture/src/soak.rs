@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use adverb_foreign::alone::{be_alone, is_alone, others};
 use adverb_foreign::process::start;
 use adverb_torture::run::adverb;
-use adverb_torture::{PATHS, programs};
+use adverb_torture::{Dice, PATHS, programs};
 use clap::Parser;
 
 /// How long remains may take to disappear.
@@ -96,13 +96,7 @@ impl Soak {
     /// Runs one process after the other until the time is over. Returns the numbers of all and of
     /// killed processes, or the failure.
     fn work(&self, worker: usize, end: Instant) -> Result<(u64, u64), String> {
-        let mut random = self.options.seed * 1000 + worker as u64 + 1;
-        let mut next = move |n: u64| {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            random % n
-        };
+        let mut dice = Dice(self.options.seed * 1000 + worker as u64);
         let (mut all, mut killed) = (0, 0);
         while Instant::now() < end {
             let mut command = Command::new("sh");
@@ -114,8 +108,8 @@ impl Soak {
             let mut running =
                 start(command, format!("{} --scenario cycle", self.program.display()))?;
             all += 1;
-            if next(3) == 0 {
-                std::thread::sleep(Duration::from_millis(next(1500)));
+            if dice.roll(3) == 0 {
+                std::thread::sleep(Duration::from_millis(dice.roll(1500)));
                 running.kill_hard();
                 killed += 1;
             } else {

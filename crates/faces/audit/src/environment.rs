@@ -4,7 +4,7 @@
 use core::cell::UnsafeCell;
 use core::ffi::c_char;
 
-use adverb_copies::Library;
+use adverb_text::copies::Library;
 
 use crate::kernel;
 

@@ -31,7 +31,7 @@ mod kernel;
 use core::ffi::{c_char, c_uint};
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use adverb_copies::library;
+use adverb_text::copies::library;
 use environment::Directory;
 
 /// The directory; valid when `KNOWN` is set.

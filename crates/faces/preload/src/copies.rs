@@ -13,7 +13,7 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use adverb_copies::{Library, library};
+use adverb_text::copies::{Library, library};
 
 use crate::real::{errno, real, reals, set_errno};
 

@@ -17,7 +17,7 @@ pub use variadic::*;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
-use adverb_printable::{first_char, is_obeyed};
+use adverb_text::printable::{first_char, is_obeyed};
 
 use crate::real::{errno, real, reals, set_errno};
 use drop_ins::Found;

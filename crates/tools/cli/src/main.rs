@@ -13,7 +13,6 @@ mod examination;
 mod explain;
 mod fault;
 mod hunt;
-mod logger;
 mod out;
 mod pages;
 mod results;

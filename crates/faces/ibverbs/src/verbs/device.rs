@@ -6,7 +6,7 @@ pub use super::port::{
     ibv_query_pkey, ibv_query_port, ibv_query_port_speed, query_port,
 };
 
-use super::{done, failed, failed_minus_one, failed_null, files, logging, set_text, tables};
+use super::{done, failed, failed_minus_one, failed_null, files, set_text, setup, tables};
 use crate::abi::*;
 use crate::errno;
 use crate::handles::{Origin, live, reserve};
@@ -68,7 +68,7 @@ fn current() -> Result<Vec<&'static DeviceObj>, Error> {
 /// The devices of this process, null-terminated. `num_devices` may be null. On a machine without a
 /// usable network interface the list is empty, and the log gives the reason.
 pub unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
-    logging::init();
+    setup::init();
     let set_count = |n: usize| {
         if !num_devices.is_null() {
             // SAFETY: the program's place for the number.
@@ -154,7 +154,7 @@ pub unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
 
 /// Opens a device.
 pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
-    logging::init();
+    setup::init();
     let device = match find(device) {
         Ok(device) => device,
         Err(e) => return failed_null("ibv_open_device", &e),

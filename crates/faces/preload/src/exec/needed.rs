@@ -235,5 +235,5 @@ extern "C" fn brings(file: &File, depth: usize, seen: &mut Seen, by: Option<&Loa
 fn is_copy(name: &[u8]) -> bool {
     let mut room = [0; PATH_MAX];
     let path = join(&mut room, [b"/", name, b""]).and_then(|path| path.split_last());
-    path.is_some_and(|(_, path)| adverb_copies::library(path).is_some())
+    path.is_some_and(|(_, path)| adverb_text::copies::library(path).is_some())
 }

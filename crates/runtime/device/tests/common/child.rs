@@ -41,16 +41,5 @@ pub fn run(name: &str, variables: &[(&str, &str)]) -> String {
 
 /// Writes the log of this process to standard error.
 pub fn log() {
-    struct Stderr;
-    impl log::Log for Stderr {
-        fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-            true
-        }
-        fn log(&self, record: &log::Record<'_>) {
-            eprintln!("{}: {}", record.level().as_str().to_lowercase(), record.args());
-        }
-        fn flush(&self) {}
-    }
-    log::set_logger(&Stderr).unwrap();
-    log::set_max_level(log::LevelFilter::Info);
+    adverb_device::logging::start("test", log::LevelFilter::Info);
 }

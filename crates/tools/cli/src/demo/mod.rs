@@ -7,7 +7,6 @@ mod measure;
 pub mod world;
 
 use crate::devices::NO_DEVICE;
-use crate::logger;
 use crate::out::{out, outln};
 use adverb_device::Device;
 use adverb_device::interfaces::ip_of;
@@ -71,7 +70,7 @@ fn wait_for_processor() -> Option<Duration> {
 
 pub fn main(args: &Args) -> Result<(), String> {
     // Provoked failures are expected. The check itself reports unexpected failures.
-    logger::start("adverb demo", log::LevelFilter::Off);
+    adverb_device::logging::start("adverb demo", log::LevelFilter::Off);
     adverb_survivor::see_children();
     crate::guard(AtEnd::default());
     let start = Instant::now();
@@ -105,7 +104,7 @@ pub fn main(args: &Args) -> Result<(), String> {
 }
 
 pub fn second_main(args: &SecondArgs) -> ExitCode {
-    logger::start("adverb demo (second process)", log::LevelFilter::Off);
+    adverb_device::logging::start("adverb demo (second process)", log::LevelFilter::Off);
     give_up_after(LIMIT, "adverb demo, second process");
     let mut control = Control::new(BufReader::new(std::io::stdin()), std::io::stdout());
     let device = match find(&args.device) {

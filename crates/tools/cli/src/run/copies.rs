@@ -2,7 +2,7 @@
 //! `LD_LIBRARY_PATH`: by a DT_RPATH, under another name, or by an absolute path. A preloaded
 //! drop-in comes before such copies.
 use super::elf::Elf;
-use adverb_copies::{Library, library};
+use adverb_text::copies::{Library, library};
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -338,7 +338,7 @@ fn stand_in_front(program: &Path, libraries: &mut dropins::Libraries, no_preload
     if libraries.nameless.is_some() {
         return;
     }
-    for library in adverb_copies::Library::ALL {
+    for library in adverb_text::copies::Library::ALL {
         let Some((_, copy)) = brought.iter().find(|(of, _)| *of == library) else { continue };
         if no_preload {
             warn(&format!(

@@ -6,16 +6,15 @@
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use adverb_bench::programs::{PATH, number_after};
-use adverb_bench::report::{cell, table};
-use adverb_bench::rounds::{Options, rounds};
+use adverb_bench::report::{cell, table, value};
+use adverb_bench::rounds::{Options, fill, rounds};
 use adverb_bench::series::{Samples, Series};
-use adverb_bench::{Result, cc, machine};
+use adverb_bench::{Result, cc};
 use adverb_foreign::pair::{Listener, Pair};
 use adverb_foreign::process::Program;
-use clap::Parser;
 
 /// Rounds of a full run.
 const RUNS: usize = 5;
@@ -50,21 +49,12 @@ fn main() -> ExitCode {
     // A request to connect may reach any process that shares the port, including programs of
     // others.
     adverb_foreign::alone::be_alone();
-    match measure(&Options::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(why) => {
-            eprintln!("bench: {why}");
-            ExitCode::FAILURE
-        }
-    }
+    let commands = ["scripts/bench connect", "scripts/bench connect --quick"];
+    fill("connect", commands, &["librdmacm-dev"], measure)
 }
 
-/// Runs all rounds, prints and writes the report; `false` if a program failed.
-fn measure(options: &Options) -> Result<bool> {
-    let start = Instant::now();
-    // Read now, because a commit may happen during the run.
-    let revision = machine::revision();
+/// Runs all rounds. Returns the report and the failures.
+fn measure(options: &Options) -> Result<(String, Vec<String>)> {
     let count = COUNT[usize::from(options.quick)];
     let mut samples = Samples::new(options.runs(RUNS));
     rounds(&WAYS, BUDGET, &mut samples, |&(way, name), round, samples| match once(way, count) {
@@ -75,11 +65,7 @@ fn measure(options: &Options) -> Result<bool> {
         Err(why) => samples.failures.push(format!("round {}: {name}: {why}", round + 1)),
     });
     eprintln!();
-    let command =
-        if options.quick { "scripts/bench connect --quick" } else { "scripts/bench connect" };
-    let heading = machine::describe(&revision, command, &["librdmacm-dev"], start.elapsed());
-    let text = format!("{heading}\n{}", report(&samples).trim_end());
-    options.finish("connect", &text, &samples.failures)
+    Ok((format!("\n{}", report(&samples)), samples.failures))
 }
 
 /// A server and a client: connections per second, and seconds until the first byte.
@@ -104,13 +90,10 @@ fn once(way: ConnectionKind, count: usize) -> Result<(f64, f64)> {
 }
 
 fn report(samples: &Samples<(ConnectionKind, What)>) -> String {
-    let mut rows = vec![
-        ["127.0.0.1, one after the other", "connections/s", "to TCP", "first byte, µs", "to TCP"]
-            .map(str::to_string)
-            .to_vec(),
-    ];
+    let head =
+        ["127.0.0.1, one after the other", "connections/s", "to TCP", "first byte, µs", "to TCP"];
     let show = |series: Option<Series>| cell(series, samples.rounds);
-    for (way, name) in WAYS {
+    let rows = WAYS.map(|(way, name)| {
         // Ratios of times, so that a ratio above one means slower in both columns.
         let ratio =
             |what| show(samples.ratio(&(way, what), &[(ConnectionKind::Tcp, what)], f64::min));
@@ -120,14 +103,13 @@ fn report(samples: &Samples<(ConnectionKind, What)>) -> String {
             max: 1.0 / s.min,
             count: s.count,
         });
-        let first = samples.series(&(way, What::FirstByte)).map(|s| s.scaled(1e6));
-        rows.push(vec![
+        vec![
             name.to_string(),
             show(rate),
             ratio(What::Connection),
-            show(first),
+            value(samples, &(way, What::FirstByte), 1e6),
             ratio(What::FirstByte),
-        ]);
-    }
-    table(&rows)
+        ]
+    });
+    table(&head, rows)
 }

@@ -7,7 +7,6 @@
 #![forbid(unsafe_code)]
 
 mod shm;
-mod stream;
 mod udp;
 
 use std::fs::File;
@@ -44,8 +43,6 @@ const LIMITS: &[Limit] = &[
     ("udp_plain_4156", "B/s", |c, d| udp::one_way(c, 4156, Flow::Plain, d)),
     ("lean_roce", "B/s", |c, d| lean::stream(LeanPath::LOOPBACK, c, 4096, d)),
     ("lean_roce_1024", "B/s", |c, d| lean::stream(LeanPath::LOOPBACK, c, 1024, d)),
-    ("lean_stream", "B/s", stream::stream),
-    ("stream_spin_8", "s", stream::ping_pong),
 ];
 
 /// What the machine and its kernel can do without any RDMA
@@ -89,8 +86,6 @@ fn child(args: &[String]) -> Result<()> {
         ["eventfd_epoll"] => eventfd_echo(true),
         ["echo", _, how] => udp::echo(number(&args[1])?, how),
         [lean::RECEIVER, ..] => lean::receiver(&args[1..]),
-        ["stream"] => stream::receiver(),
-        ["stream_echo"] => stream::echo(),
         ["sink", _, how] => udp::sink(number(&args[1])?, how == "credit"),
         _ => Err(format!("no such child: {args:?}")),
     }

@@ -11,16 +11,15 @@ mod report;
 mod run;
 
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use adverb_bench::Result;
 use adverb_bench::pair::Cpus;
-use adverb_bench::programs::PATH;
-use adverb_bench::rounds::{Options, rounds};
+use adverb_bench::programs::{Once, PATH, own};
+use adverb_bench::rounds::{Options, fill, rounds};
 use adverb_bench::series::Samples;
-use adverb_bench::{Result, machine};
 use adverb_foreign::device::loopback;
-use clap::Parser;
-use run::{Once, Onces, RunSettings};
+use run::{Onces, RunSettings, registrations};
 
 /// Rounds of a full run.
 const RUNS: usize = 5;
@@ -30,21 +29,12 @@ const BUDGET: [Duration; 2] = [Duration::from_secs(1200), Duration::from_secs(24
 const ONCE: Duration = Duration::from_secs(300);
 
 fn main() -> ExitCode {
-    match measure(&Options::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(why) => {
-            eprintln!("bench: {why}");
-            ExitCode::FAILURE
-        }
-    }
+    let commands = ["make bench-local", "scripts/bench local --quick"];
+    fill("local", commands, &["perftest", "ucx-utils"], measure)
 }
 
-/// Runs all rounds, prints and writes the report; `false` if a program failed.
-fn measure(options: &Options) -> Result<bool> {
-    let start = Instant::now();
-    // Read now, because a commit may happen during the run.
-    let revision = machine::revision();
+/// Runs all rounds. Returns the report and the failures.
+fn measure(options: &Options) -> Result<(String, Vec<String>)> {
     let place = RunSettings {
         device: loopback()?,
         cpus: Cpus::allowed()?,
@@ -60,19 +50,14 @@ fn measure(options: &Options) -> Result<bool> {
         },
     );
     eprint!("\rregistrations, idle and many queue pairs           ");
-    let mapped = Once::register(&place, "on", ONCE, &mut samples.failures);
-    let unmapped = Once::register(&place, "off", ONCE, &mut samples.failures);
+    let mut once = |program| Once::run(program, ONCE, &mut samples.failures);
+    let mapped = once(registrations(&place, "on"));
+    let unmapped = once(registrations(&place, "off"));
     let (idle, scale): (&[&str], &[&str]) =
         if options.quick { (&["--seconds", "10"], &["--short"]) } else { (&[], &[]) };
-    let idle = Once::run("idle", idle, ONCE, &mut samples.failures);
-    let scale = Once::run("scale", scale, ONCE, &mut samples.failures);
+    let (idle, scale) = (once(own("idle", idle)), once(own("scale", scale)));
     eprintln!();
-    let command = if options.quick { "scripts/bench local --quick" } else { "make bench-local" };
-    let mut heading =
-        machine::describe(&revision, command, &["perftest", "ucx-utils"], start.elapsed());
     let path = std::env::var(PATH).map_or("not set".to_string(), |p| format!("`{p}`"));
-    heading += &format!("- `{PATH}`: {path}\n");
-    let once = Onces { idle, scale, mapped, unmapped };
-    let text = report::text(&heading, &samples, &once);
-    options.finish("local", &text, &samples.failures)
+    let text = report::text(&samples, &Onces { idle, scale, mapped, unmapped });
+    Ok((format!("- `{PATH}`: {path}\n\n{text}"), samples.failures))
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use adverb_bench::report::Figure;
+
 /// Message sizes of the latency programs, in bytes.
 const LATENCY: &[usize] = &[8, 64, 512, 4096, 65536];
 /// Message sizes of the bandwidth programs.
@@ -191,6 +193,12 @@ pub enum What {
     Bytes,
     /// Messages per second.
     Messages,
+}
+
+impl Figure for Key {
+    fn is_time(&self) -> bool {
+        self.what == What::Latency
+    }
 }
 
 impl Key {

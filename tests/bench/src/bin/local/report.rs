@@ -1,37 +1,28 @@
 //! The report.
 
-use std::fmt::Write;
-
-use adverb_bench::report::{Bar, cell, number, size_name, table};
+use adverb_bench::programs::Once;
+use adverb_bench::report::{
+    BARS, Bar, Ratio, bar_row, cell, number, section, size_name, table, value,
+};
 use adverb_bench::series::{Samples, Series};
 
 use super::plan::{
     BY_KERNEL, COMPARED, Compared, EVENTFDS, EVENTS, Key, ONE_CPU, ONE_CPU_SIZE, OVER, OVER_US,
     PATHS, PRIVATE, PRIVATE_SIZES, TRANSPORTS, WAKES, What, one_cpu_name, private_name, ucx_name,
 };
-use super::run::{Once, Onces};
+use super::run::Onces;
 
 /// Up to this size messages per second are shown, and beyond it bytes per second.
 const SMALL: usize = 4096;
 /// Limit of the memory of a connected queue pair, in bytes.
 const QP_BYTES: f64 = 8192.0;
 
-/// A comparison: its name, the value, the divisor (the best of several), the bar, and whether the
-/// divisor is a limit of the machine.
-struct Ratio {
-    name: String,
-    of: Key,
-    to: Vec<Key>,
-    bar: Option<Bar>,
-    limit: bool,
-}
-
 /// Returns the function that chooses the better of two values in a unit.
 fn better(what: What) -> fn(f64, f64) -> f64 {
     if what == What::Latency { f64::min } else { f64::max }
 }
 
-fn ratios() -> Vec<Ratio> {
+fn ratios() -> Vec<Ratio<Key>> {
     let raw = |name: &str, program, size, what, raw, bar| Ratio {
         name: name.to_string(),
         of: Key::new(program, size, what),
@@ -149,43 +140,29 @@ fn absolutes() -> Vec<(String, Key, f64, Bar)> {
 }
 
 fn comparison(samples: &Samples<Key>, idle: &Once, scale: &Once) -> String {
-    let words = ["in the same round", "figure", "bar", "met"];
-    let mut rows = vec![words.map(str::to_string).to_vec()];
-    let mut row =
-        |name: &str, found: Option<Series>, bar: Option<Bar>, limit: bool, rounds: usize| {
-            let met = found.zip(bar).map_or("", |(s, bar)| bar.verdict(s, limit, rounds));
-            let bar = bar.map_or(String::new(), Bar::words);
-            rows.push(vec![name.to_string(), cell(found, rounds), bar, met.to_string()]);
-        };
-    for r in ratios() {
-        let found = samples.ratio(&r.of, &r.to, better(r.of.what));
-        row(&r.name, found, r.bar, r.limit, samples.rounds);
-    }
-    for (name, key, scale, bar) in absolutes() {
-        row(&name, samples.series(&key).map(|s| s.scaled(scale)), Some(bar), false, samples.rounds);
-    }
+    let mut rows: Vec<_> = ratios().iter().map(|r| r.row(samples)).collect();
+    rows.extend(absolutes().into_iter().map(|(name, key, scale, bar)| {
+        let found = samples.series(&key).map(|s| s.scaled(scale));
+        bar_row(&name, found, Some(bar), false, samples.rounds)
+    }));
     // These figures are measured once.
-    let once = |value: Option<f64>| Series::of(value.into_iter());
+    let mut once = |name: &str, value: Option<f64>, most| {
+        let found = Series::of(value.into_iter());
+        rows.push(bar_row(name, found, Some(Bar::AtMost(most)), false, 1));
+    };
     let qp = scale.get("pair_qp_pss_0").zip(scale.get("pair_qp_pss_1")).map(|(a, b)| a.max(b));
     let qp = qp.zip(scale.get("pair_cq_pss")).map(|(qp, cq)| qp + cq);
     let qps = scale.get("pair_qps").unwrap_or(0.0);
-    row(
-        &format!("bytes of each of {qps} connected queue pairs"),
-        once(qp),
-        Some(Bar::AtMost(QP_BYTES)),
-        false,
-        1,
-    );
+    once(&format!("bytes of each of {qps} connected queue pairs"), qp, QP_BYTES);
     for (kind, what, most) in [("send", "SEND", 1.2), ("write", "WRITE", 1.3)] {
-        let found = once(scale.get(&format!("pair_{kind}_ratio_{qps}")));
         let name = format!("{what} over {qps} queue pairs in turn / over one");
-        row(&name, found, Some(Bar::AtMost(most)), false, 1);
+        once(&name, scale.get(&format!("pair_{kind}_ratio_{qps}")), most);
     }
     let (count, seconds) =
         (idle.get("idle_qps").unwrap_or(0.0), idle.get("idle_time").unwrap_or(0.0));
     let name = format!("CPU seconds of {count} idle queue pairs in {seconds} s");
-    row(&name, once(idle.get("idle_cpu")), Some(Bar::AtMost(0.0)), false, 1);
-    format!("### Same host: bars\n\n{}\n", table(&rows))
+    once(&name, idle.get("idle_cpu"), 0.0);
+    section("Same host: bars", &BARS, rows)
 }
 
 /// A program by message size, compared with a limit and UCX.
@@ -200,19 +177,18 @@ fn by_size(c: &Compared, what: What, samples: &Samples<Key>) -> String {
     let mut head = vec![unit.to_string(), format!("`{}`", c.program), raw_name(c.raw).to_string()];
     head.extend(tests.iter().map(|(test, tls)| format!("`{test}`, {tls}")));
     head.extend(["to the limit", "to the best of UCX"].map(str::to_string));
-    let mut rows = vec![head];
-    for &size in c.sizes.iter().filter(|size| what != What::Messages || **size <= SMALL) {
+    let sizes = c.sizes.iter().filter(|size| what != What::Messages || **size <= SMALL);
+    let rows = sizes.map(|&size| {
         let key = |name: &str| Key::new(name, size, what);
-        let value =
-            |name: &str| cell(samples.series(&key(name)).map(|s| s.scaled(scale)), samples.rounds);
+        let figure = |name: &str| value(samples, &key(name), scale);
         let ratio =
             |to: &[Key]| cell(samples.ratio(&key(c.program), to, better(what)), samples.rounds);
-        let mut row = vec![size_name(size), value(c.program), value(c.raw)];
-        row.extend(tests.iter().map(|(test, tls)| value(&ucx_name(test, tls))));
+        let mut row = vec![size_name(size), figure(c.program), figure(c.raw)];
+        row.extend(tests.iter().map(|(test, tls)| figure(&ucx_name(test, tls))));
         row.extend([ratio(&[key(c.raw)]), ratio(&Key::ucx(c.ucx, size, what))]);
-        rows.push(row);
-    }
-    format!("{}\n", table(&rows))
+        row
+    });
+    table(&head, rows) + "\n"
 }
 
 fn raw_name(raw: &str) -> &str {
@@ -226,24 +202,18 @@ fn raw_name(raw: &str) -> &str {
 
 /// Wake-ups of a sleeping process.
 fn events(samples: &Samples<Key>) -> String {
-    let mut rows =
-        vec![["wake-up of a process, half a round trip", "µs"].map(str::to_string).to_vec()];
-    let mut row = |name: &str, key: &Key| {
-        let found = samples.series(key).map(|s| s.scaled(1e6));
-        rows.push(vec![name.to_string(), cell(found, samples.rounds)]);
-    };
-    row("`ib_send_lat -e -s 8`", &Key::new(EVENTS.0, EVENTS.1, What::Latency));
-    let names = WAKES.iter().chain(&EVENTFDS);
+    let names = WAKES.iter().chain(&EVENTFDS).map(|name| (*name, 0));
     let words = [
         "completion event, asleep in get-event",
         "completion event, asleep in epoll",
         "eventfd wake",
         "eventfd wake, in epoll",
     ];
-    for (name, words) in names.zip(words) {
-        row(words, &Key::new(name, 0, What::Latency));
-    }
-    format!("### Same host: events\n\n{}\n", table(&rows))
+    let all = [(EVENTS, "`ib_send_lat -e -s 8`")].into_iter().chain(names.zip(words));
+    let rows = all.map(|((name, size), words)| {
+        vec![words.to_string(), value(samples, &Key::new(name, size, What::Latency), 1e6)]
+    });
+    section("Same host: events", &["wake-up of a process, half a round trip", "µs"], rows)
 }
 
 /// Memory that peers reach by `process_vm_*`, compared with mapped memory and with UCX's copies by
@@ -259,27 +229,24 @@ fn private(samples: &Samples<Key>) -> String {
         &format!("UCX `{test}`, {tls}"),
         "private to UCX",
     ];
-    let mut rows = vec![head.map(str::to_string).to_vec()];
-    for (program, size) in
-        PRIVATE.iter().flat_map(|program| PRIVATE_SIZES.map(|size| (program, size)))
-    {
+    let all = PRIVATE.iter().flat_map(|program| PRIVATE_SIZES.map(|size| (program, size)));
+    let rows = all.map(|(program, size)| {
         let key = |name: &str| Key::new(name, size, What::Bytes);
-        let value =
-            |name: &str| cell(samples.series(&key(name)).map(|s| s.scaled(1e-9)), samples.rounds);
+        let figure = |name: &str| value(samples, &key(name), 1e-9);
         let own = private_name(program);
         let ratio =
             cell(samples.ratio(&key(&own), &[key(&ucx)], better(What::Bytes)), samples.rounds);
-        let cells = [value(&own), value(program), value(&ucx), ratio];
-        rows.push([format!("`{program}`"), size_name(size)].into_iter().chain(cells).collect());
-    }
-    format!("### Same host: memory that peers do not map\n\n{}\n", table(&rows))
+        let cells = [figure(&own), figure(program), figure(&ucx), ratio];
+        [format!("`{program}`"), size_name(size)].into_iter().chain(cells).collect()
+    });
+    section("Same host: memory that peers do not map", &head, rows)
 }
 
 /// Durations of `ibv_reg_mr` and `ibv_dereg_mr` for memory written by the program before.
 fn registering(mapped: &Once, unmapped: &Once) -> String {
-    let words =
+    let head =
         ["of the program's own memory", "`ADVERB_ADOPT`", "`ibv_reg_mr`", "", "`ibv_dereg_mr`", ""];
-    let mut rows = vec![words.map(str::to_string).to_vec()];
+    let mut rows = Vec::new();
     let sizes = [
         ("a page of 500, a page apart", "4096", 4096.0),
         ("a page of 500, side by side", "again_4096", 4096.0),
@@ -302,14 +269,13 @@ fn registering(mapped: &Once, unmapped: &Once) -> String {
             rows.push(row);
         }
     }
-    format!("### Same host: registration\n\n{}\n", table(&rows))
+    section("Same host: registration", &head, rows)
 }
 
 /// Durations of a page-aligned allocation and of its release, without an open device and with one.
 fn allocating(once: &Once) -> String {
-    let words = ["bytes", "no device", "a device", "to none", "one of 16 registered", "to none"];
-    let mut rows = vec![words.map(str::to_string).to_vec()];
-    for size in [4 << 10, 64 << 10, 1 << 20, 4 << 20] {
+    let head = ["bytes", "no device", "a device", "to none", "one of 16 registered", "to none"];
+    let rows = [4 << 10, 64 << 10, 1 << 20, 4 << 20].map(|size| {
         let value = |when: &str| once.get(&format!("alloc_{when}_{size}"));
         let shown = |value: Option<f64>, by: f64, unit: &str| {
             value.map_or("failed".to_string(), |v| format!("{}{unit}", number(v * by)))
@@ -319,9 +285,9 @@ fn allocating(once: &Once) -> String {
             let ratio = value(when).zip(value("plain")).map(|(with, without)| with / without);
             row.extend([shown(value(when), 1e9, " ns"), shown(ratio, 1.0, "")]);
         }
-        rows.push(row);
-    }
-    format!("### Same host: page-aligned allocation\n\n{}\n", table(&rows))
+        row
+    });
+    section("Same host: page-aligned allocation", &head, rows)
 }
 
 /// Memory, latency by the number of queue pairs, the mesh, and idle queue pairs.
@@ -329,22 +295,18 @@ fn scaling(idle: &Once, scale: &Once) -> String {
     let shown =
         |value: Option<f64>, by: f64| value.map_or("failed".to_string(), |v| number(v * by));
     let count = |value: Option<f64>| value.map_or("failed".to_string(), |v| v.to_string());
-    let mut rows = vec![
-        ["queue pairs, in turn", "SEND, ns", "to one", "WRITE, ns", "to one"]
-            .map(str::to_string)
-            .to_vec(),
-    ];
-    for count in scale.endings("pair_send_ratio_") {
+    let head = ["queue pairs, in turn", "SEND, ns", "to one", "WRITE, ns", "to one"];
+    let rows = scale.endings("pair_send_ratio_").into_iter().map(|count| {
         let value = |what: &str, by| shown(scale.get(&format!("pair_{what}_{count}")), by);
-        rows.push(vec![
+        vec![
             count.clone(),
             value("send", 1e9),
             value("send_ratio", 1.0),
             value("write", 1e9),
             value("write_ratio", 1.0),
-        ]);
-    }
-    let mut text = format!("### Same host: scale\n\n{}\n", table(&rows));
+        ]
+    });
+    let mut text = section("Same host: scale", &head, rows);
     let kib = 1.0 / 1024.0;
     let pairs = format!(
         "- {} connected queue pairs between two processes: {} and {} bytes each in either process, {} s to make and \
@@ -388,10 +350,9 @@ fn scaling(idle: &Once, scale: &Once) -> String {
 }
 
 /// The whole report below the lines about machine and date.
-pub fn text(where_and_when: &str, samples: &Samples<Key>, once: &Onces) -> String {
+pub fn text(samples: &Samples<Key>, once: &Onces) -> String {
     let Onces { idle, scale, mapped, unmapped } = once;
-    let mut text = format!("{where_and_when}\n");
-    text += &comparison(samples, idle, scale);
+    let mut text = comparison(samples, idle, scale);
     text += "### Same host: latency (half a round trip; of READ and atomics the whole)\n\n";
     let of = |latency: bool| COMPARED.into_iter().filter(move |c| c.latency == latency);
     of(true).for_each(|c| text += &by_size(&c, What::Latency, samples));
@@ -403,11 +364,7 @@ pub fn text(where_and_when: &str, samples: &Samples<Key>, once: &Onces) -> Strin
     text += &private(samples);
     text += &registering(mapped, unmapped);
     text += &allocating(mapped);
-    text += &scaling(idle, scale);
-    if !samples.failures.is_empty() {
-        let _ = writeln!(text, "{} runs failed or were left out.", samples.failures.len());
-    }
-    text.trim_end().to_string()
+    text + &scaling(idle, scale)
 }
 
 #[cfg(test)]
@@ -422,7 +379,7 @@ mod tests {
     fn a_missing_value_is_shown_as_failed_and_meets_no_bar() {
         let none = || Once::from("");
         let none = Onces { idle: none(), scale: none(), mapped: none(), unmapped: none() };
-        let text = text("where", &Samples::new(1), &none);
+        let text = text(&Samples::new(1), &none);
         assert!(text.contains("failed") && !text.contains("yes"), "{text}");
         assert!(text.contains("The mesh of processes: failed."), "{text}");
     }

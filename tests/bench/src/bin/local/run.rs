@@ -5,11 +5,11 @@ use std::time::Duration;
 use adverb_bench::cc;
 use adverb_bench::ends::Ends;
 use adverb_bench::pair::Cpus;
-use adverb_bench::programs::{Figures, Perftest, figure, iterations, number_after, own};
+use adverb_bench::programs::{Figures, Once, Perftest, figure, iterations};
 use adverb_bench::series::Samples;
 use adverb_bench::ucx::Ucx;
 use adverb_foreign::device::Loopback;
-use adverb_foreign::process::{Finished, Program};
+use adverb_foreign::process::Program;
 
 use super::plan::{Item, Key, ONE_CPU_SIZE, OVER_US, What, one_cpu_name, private_name, ucx_name};
 
@@ -69,6 +69,13 @@ pub fn run(item: &Item, round: usize, place: &RunSettings, samples: &mut Samples
     }
 }
 
+/// Registrations by a verbs program in C under `adverb run`; `adopt` says whether peers map its
+/// allocations.
+pub fn registrations(place: &RunSettings, adopt: &str) -> Result<Program, String> {
+    let path = cc::program("register")?.display().to_string();
+    Ok(Program::new(path, &[place.device.dev.as_str()]).env("ADVERB_ADOPT", adopt))
+}
+
 /// A limit of shared memory in all units, for comparison with figures in any of them.
 fn shared(what: &str, size: usize, time: Duration) -> Result<Vec<(Key, f64)>, String> {
     let name = if what == "shm_fadd" { what.to_string() } else { format!("{what}_{size}") };
@@ -121,76 +128,4 @@ pub struct Onces {
     /// Registrations of allocations mapped by peers, and of allocations not mapped by peers.
     pub mapped: Once,
     pub unmapped: Once,
-}
-
-/// All figures of a program of Adverb with verified results.
-pub struct Once(String);
-
-impl Once {
-    /// Runs the program. A failure is recorded, and the figures printed before stay valid, because
-    /// the program verifies each before it prints.
-    pub fn run(program: &str, args: &[&str], limit: Duration, failures: &mut Vec<String>) -> Self {
-        Self::of(program, own(program, args).and_then(|p| p.run(limit)), failures)
-    }
-
-    /// The same for a verbs program in C under `adverb run`; `adopt` says whether peers map its
-    /// allocations.
-    pub fn register(
-        place: &RunSettings,
-        adopt: &str,
-        limit: Duration,
-        failures: &mut Vec<String>,
-    ) -> Self {
-        let ended = cc::program("register").and_then(|path| {
-            Program::new(path.display().to_string(), &[place.device.dev.as_str()])
-                .env("ADVERB_ADOPT", adopt)
-                .run(limit)
-        });
-        Self::of("register", ended, failures)
-    }
-
-    fn of(program: &str, ended: Result<Finished, String>, failures: &mut Vec<String>) -> Self {
-        match ended {
-            Ok(out) => {
-                if !out.ok() {
-                    failures.push(format!("{program}: {}", out.describe()));
-                }
-                Self(out.text)
-            }
-            Err(why) => {
-                failures.push(format!("{program}: {why}"));
-                Self(String::new())
-            }
-        }
-    }
-
-    /// A figure by name.
-    pub fn get(&self, name: &str) -> Option<f64> {
-        number_after(&self.0, name)
-    }
-
-    /// The rest of all names with this beginning.
-    pub fn endings(&self, beginning: &str) -> Vec<String> {
-        let ending = |l: &str| l.strip_prefix(beginning)?.split(' ').next().map(str::to_string);
-        self.0.lines().filter_map(ending).collect()
-    }
-}
-
-#[cfg(test)]
-impl From<&str> for Once {
-    fn from(text: &str) -> Self {
-        Self(text.to_string())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn figures_of_our_own_are_found_by_name() {
-        let once = Once::from("pair_send_1 5e-8 s\npair_send_ratio_1 1 1\npair_send_100 6e-8 s\n");
-        assert_eq!(once.get("pair_send_100"), Some(6e-8));
-        assert_eq!(once.endings("pair_send_ratio_"), ["1"]);
-    }
 }

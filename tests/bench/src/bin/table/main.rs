@@ -10,15 +10,15 @@ mod report;
 mod run;
 
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use adverb_bench::Result;
 use adverb_bench::ends::Ends;
-use adverb_bench::machine;
 use adverb_bench::pair::Cpus;
-use adverb_bench::rounds::{Options, rounds};
+use adverb_bench::programs::Once;
+use adverb_bench::rounds::{Options, fill, rounds};
 use adverb_bench::series::Samples;
 use adverb_foreign::device::loopback;
-use clap::Parser;
 use plan::{Places, Plan};
 
 /// Number of armed notifications, full and quick, and their time limit.
@@ -30,21 +30,12 @@ const BUDGET: [Duration; 2] = [Duration::from_secs(700), Duration::from_secs(230
 const RUNS: usize = 3;
 
 fn main() -> ExitCode {
-    match measure(&Options::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(why) => {
-            eprintln!("bench: {why}");
-            ExitCode::FAILURE
-        }
-    }
+    let commands = ["make bench", "scripts/bench --quick"];
+    fill("table", commands, &["perftest", "ucx-utils"], measure)
 }
 
-/// Runs all rounds, prints and writes the report; `false` if a program failed.
-fn measure(options: &Options) -> Result<bool, String> {
-    let start = Instant::now();
-    // Read now, because a commit may happen during the run.
-    let revision = machine::revision();
+/// Runs all rounds. Returns the report and the failures.
+fn measure(options: &Options) -> Result<(String, Vec<String>)> {
     let ends = Ends::loopback(&loopback()?);
     let loopbacks = run::Loopbacks { pinned: ends.pinned(Cpus::allowed()?), ends };
     let places = Places::checked(run::check);
@@ -59,11 +50,10 @@ fn measure(options: &Options) -> Result<bool, String> {
         },
     );
     eprint!("\rarmed notifications                 ");
-    let armed = run::armed(ARMED[usize::from(options.quick)], ARMED_LIMIT, &mut samples.failures);
+    let count = ARMED[usize::from(options.quick)].to_string();
+    let armed = run::on_wire("armed", &["--count", &count]);
+    let armed = Once::run(armed, ARMED_LIMIT, &mut samples.failures);
     eprintln!();
-    let command = if options.quick { "scripts/bench --quick" } else { "make bench" };
-    let heading =
-        machine::describe(&revision, command, &["perftest", "ucx-utils"], start.elapsed());
-    let text = report::text(&heading, &samples, &places, armed.as_ref());
-    options.finish("table", &text, &samples.failures)
+    let text = format!("\n{}", report::text(&samples, &places, &armed));
+    Ok((text, samples.failures))
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use adverb_bench::places::{PLACES, Side, TASKS, sides};
+use adverb_bench::report::Figure;
 
 /// Message sizes of the table, in bytes.
 pub const SIZES: [usize; 6] = [8, 64, 512, 4096, 65536, 1 << 20];
@@ -25,10 +26,9 @@ pub const UDP_8: &str = "udp_spin_8";
 /// The lean RoCEv2 program with packets of 4 KiB and of 1 KiB.
 pub const LEAN: [&str; 2] = ["lean_roce", "lean_roce_1024"];
 /// Raw limits, by their names in the program `limits`.
-pub const LIMITS: [&str; 17] = [
+pub const LIMITS: [&str; 15] = [
     "udp_spin",
     UDP_8,
-    "stream_spin_8",
     "udp_block",
     "udp_epoll",
     "eventfd_wake",
@@ -40,7 +40,6 @@ pub const LIMITS: [&str; 17] = [
     "udp_plain_4156",
     LEAN[0],
     LEAN[1],
-    "lean_stream",
     "memcpy_65536",
     "memcpy_1048576",
 ];
@@ -153,6 +152,19 @@ pub enum Key {
     Place(&'static str, &'static str, Side),
 }
 
+impl Figure for Key {
+    fn is_time(&self) -> bool {
+        match self {
+            Key::Latency(..) => true,
+            Key::Raw(name) => ["udp_spin", "udp_block", "udp_epoll", "eventfd_", "cq_wake"]
+                .iter()
+                .any(|start| name.starts_with(start)),
+            Key::Place(_, name, _) => TASKS.iter().any(|task| task.name == *name && task.latency),
+            _ => false,
+        }
+    }
+}
+
 /// The keys of all figures of a place.
 pub fn place_keys(place: &'static str) -> impl Iterator<Item = Key> {
     TASKS.iter().flat_map(move |task| {
@@ -180,19 +192,6 @@ impl Places {
         let found = self.0.iter().find(|(name, _)| *name == place)?;
         found.1.as_ref().err().map(String::as_str)
     }
-}
-
-/// Result of ten million armed notifications, or fewer in a quick run.
-#[derive(Clone, Debug)]
-pub struct Armed {
-    /// Events read.
-    pub events: f64,
-    /// Events read per second.
-    pub rate: f64,
-    /// Polled completions of packets on the wire path.
-    pub wire: f64,
-    /// Completions or events lost, duplicated or out of order.
-    pub wrong: f64,
 }
 
 #[cfg(test)]

@@ -3,71 +3,34 @@
 use std::fmt::Write;
 
 use adverb_bench::places::{CABLES, FOUR, HALF, ONE, PLACES, Side, TASKS, Task, sides};
-use adverb_bench::report::{Bar, cell, number, size_name, table};
-use adverb_bench::series::{Samples, Series};
+use adverb_bench::programs::Once;
+use adverb_bench::report::{
+    BARS, Bar, Figure, Ratio, cell, number, section, size_name, table, value,
+};
+use adverb_bench::series::Samples;
 
 use super::plan::{
-    Armed, BANDWIDTH, BIG, CHAINS, IPERF, Key, LATENCY, LEAN, LIMITS, Places, SIZES, SMALL_MTU,
-    UCX_BANDWIDTH, UCX_LATENCY, UDP_8, WAKES, WAYS,
+    BANDWIDTH, BIG, CHAINS, IPERF, Key, LATENCY, LEAN, LIMITS, Places, SIZES, SMALL_MTU,
+    UCX_BANDWIDTH, UCX_LATENCY, UDP_8, WAYS,
 };
 
-/// A comparison: its name, the value, the divisor (the best of several), and the bar with its
-/// direction.
-struct Ratio {
-    name: String,
-    of: Key,
-    to: Vec<Key>,
-    bar: Option<Bar>,
-    /// Whether the divisor is a limit of the machine.
-    limit: bool,
-}
-
-impl Ratio {
-    fn new(name: impl Into<String>, of: Key, to: Vec<Key>, bar: Option<Bar>) -> Self {
-        // The device is built on GSO, so raw GSO is a limit. The lean program does less for the
-        // same packets.
-        let raw = |k: &Key| matches!(k, Key::Raw(name) if name.starts_with("udp_gso"));
-        let limit = to.iter().any(|k| raw(k) || is_lean(k));
-        Self { name: name.into(), of, to, bar, limit }
-    }
-
-    /// The ratio of each round. The divisor of a latency is the shortest, of others the largest.
-    fn found(&self, samples: &Samples<Key>) -> Option<Series> {
-        let better = if is_time(&self.of) { f64::min } else { f64::max };
-        samples.ratio(&self.of, &self.to, better)
-    }
-
-    /// A row of a table. `missing` takes the place of the figures.
-    fn row(&self, samples: &Samples<Key>, missing: Option<&str>) -> Vec<String> {
-        let found = self.found(samples);
-        let bar = self.bar.map_or(String::new(), Bar::words);
-        let met =
-            found.zip(self.bar).map_or("", |(s, bar)| bar.verdict(s, self.limit, samples.rounds));
-        let figure = missing.map_or_else(|| cell(found, samples.rounds), str::to_string);
-        vec![self.name.clone(), figure, bar, met.to_string()]
-    }
-}
-
-fn is_lean(key: &Key) -> bool {
-    matches!(key, Key::Lean(..) | Key::Place(.., Side::Lean))
-}
-
-/// Whether a value is a time, so that less is better.
-fn is_time(key: &Key) -> bool {
-    match key {
-        Key::Latency(..) => true,
-        Key::Place(_, name, _) => TASKS.iter().any(|task| task.name == *name && task.latency),
+fn ratio(name: impl Into<String>, of: Key, to: Vec<Key>, bar: Option<Bar>) -> Ratio<Key> {
+    // The device is built on GSO, so raw GSO is a limit. The lean program does less for the same
+    // packets.
+    let limit = to.iter().any(|key| match key {
+        Key::Raw(name) => name.starts_with("udp_gso"),
+        Key::Lean(..) | Key::Place(.., Side::Lean) => true,
         _ => false,
-    }
+    });
+    Ratio { name: name.into(), of, to, bar, limit }
 }
 
-fn ratios() -> Vec<Ratio> {
+fn ratios() -> Vec<Ratio<Key>> {
     let raws = |to: &[&'static str]| to.iter().map(|name| Key::Raw(name)).collect();
-    let bw = |name, program, to: &[_], bar| {
-        Ratio::new(name, Key::Bandwidth(program, BIG), raws(to), bar)
-    };
-    let lat = |name, program, to, bar| Ratio::new(name, Key::Latency(program, 8), raws(&[to]), bar);
-    let wake = |name, program, to| Ratio::new(name, Key::Raw(program), raws(&[to]), None);
+    let bw =
+        |name, program, to: &[_], bar| ratio(name, Key::Bandwidth(program, BIG), raws(to), bar);
+    let lat = |name, program, to, bar| ratio(name, Key::Latency(program, 8), raws(&[to]), bar);
+    let wake = |name, program, to| ratio(name, Key::Raw(program), raws(&[to]), None);
     let gso: &[&str] = &["udp_gso_4156", "udp_gso_window_4156"];
     let small: &[&str] = &["udp_gso_1060", "udp_gso_window_1060"];
     vec![
@@ -133,7 +96,7 @@ fn has_cable(place: &str) -> bool {
 
 /// The ratio of a task at a place to the better way of UCX. Only bandwidth between the namespaces
 /// has a bar.
-fn task_ratio(place: &'static str, task: &Task) -> Ratio {
+fn task_ratio(place: &'static str, task: &Task) -> Ratio<Key> {
     let alike =
         TASKS.iter().filter(|other| (other.size, other.latency) == (task.size, task.latency));
     let ucx = alike.map(|other| Key::Place(place, other.name, Side::Ucx)).collect();
@@ -141,24 +104,24 @@ fn task_ratio(place: &'static str, task: &Task) -> Ratio {
     let Task { verbs, size, .. } = task;
     let name = format!("{verbs} -s {size}, {}{mean} / UCX over tcp", place_name(place));
     let bar = (has_cable(place) && !task.latency).then_some(Bar::AtLeast(2.0));
-    Ratio::new(name, Key::Place(place, task.name, Side::Adverb), ucx, bar)
+    ratio(name, Key::Place(place, task.name, Side::Adverb), ucx, bar)
 }
 
 /// The ratio of a task at a place to the lean program with the same payload.
-fn lean_ratio(place: &'static str, task: &Task) -> Option<Ratio> {
+fn lean_ratio(place: &'static str, task: &Task) -> Option<Ratio<Key>> {
     sides(place, task).contains(&Side::Lean).then(|| {
         let Task { verbs, size, .. } = task;
         let name = format!("{verbs} -s {size}, {} / the lean program", place_name(place));
         let key = |side| Key::Place(place, task.name, side);
-        Ratio::new(name, key(Side::Adverb), vec![key(Side::Lean)], Some(Bar::AtLeast(0.85)))
+        ratio(name, key(Side::Adverb), vec![key(Side::Lean)], Some(Bar::AtLeast(0.85)))
     })
 }
 
 /// The goals of the wire path.
-fn wire_ratios() -> Vec<Ratio> {
+fn wire_ratios() -> Vec<Ratio<Key>> {
     let latency = |program, size, name: &str, to, most| {
         let name = format!("{program} -s {size} / {name}");
-        Ratio::new(name, Key::Latency(program, size), to, Some(Bar::AtMost(most)))
+        ratio(name, Key::Latency(program, size), to, Some(Bar::AtMost(most)))
     };
     let mut all = Vec::new();
     for program in BANDWIDTH {
@@ -167,10 +130,10 @@ fn wire_ratios() -> Vec<Ratio> {
         for (lean, packets) in LEAN.iter().zip(["4", "1"]) {
             let to = vec![Key::Lean(lean, program)];
             let name = name(&format!("the lean RoCEv2 program, packets of {packets} KiB"));
-            all.push(Ratio::new(name, of(), to, Some(Bar::AtLeast(0.85))));
+            all.push(ratio(name, of(), to, Some(Bar::AtLeast(0.85))));
         }
         let ucx = ucx_ways(program).into_iter().map(|test| Key::Bandwidth(test, BIG)).collect();
-        all.push(Ratio::new(name("UCX over tcp"), of(), ucx, Some(Bar::AtLeast(1.0))));
+        all.push(ratio(name("UCX over tcp"), of(), ucx, Some(Bar::AtLeast(1.0))));
     }
     let ucx = ucx_ways("ib_send_lat").into_iter().map(|test| Key::Latency(test, 8)).collect();
     all.push(latency("ib_send_lat", 8, "UCX over tcp", ucx, 1.0));
@@ -186,10 +149,6 @@ fn raw_name(name: &str) -> &str {
     match name {
         "udp_spin" => "UDP ping-pong, spinning, half a round trip",
         UDP_8 => "UDP ping-pong of 8 bytes, spinning, half a round trip",
-        "stream_spin_8" => "TCP ping-pong of 8 bytes and a header, spinning, half a round trip",
-        "lean_stream" => {
-            "lean stream: messages of 1 MiB over TCP, one copy a side by the kernel, 4 outstanding"
-        }
         "lean_roce" => {
             "lean RoCEv2: 4 KiB packets in GSO runs, ICRC, one copy a side, window of 1 MiB"
         }
@@ -215,121 +174,91 @@ fn raw_name(name: &str) -> &str {
 
 fn by_size(
     title: &str,
-    rounds: usize,
     programs: &[&'static str],
-    get: impl Fn(&'static str, usize) -> Option<Series>,
+    cell: impl Fn(&'static str, usize) -> String,
 ) -> String {
-    let mut rows = vec![vec!["size".to_string()]];
-    rows[0].extend(programs.iter().map(|p| format!("`{p}`")));
-    for size in SIZES {
-        let mut row = vec![size_name(size)];
-        row.extend(programs.iter().map(|p| cell(get(p, size), rounds)));
-        rows.push(row);
-    }
-    format!("### {title}\n\n{}\n", table(&rows))
+    let mut head = vec!["size".to_string()];
+    head.extend(programs.iter().map(|p| format!("`{p}`")));
+    let rows = SIZES.map(|size| {
+        [size_name(size)].into_iter().chain(programs.iter().map(|p| cell(p, size))).collect()
+    });
+    section(title, &head, rows)
 }
 
 fn comparison(samples: &Samples<Key>) -> String {
-    let words = ["in the same round", "ratio", "bar", "met"];
-    let mut rows = vec![words.map(str::to_string).to_vec()];
-    rows.extend(ratios().iter().map(|r| r.row(samples, None)));
-    format!("### Ratios\n\n{}\n", table(&rows))
+    section("Ratios", &BARS, ratios().iter().map(|r| r.row(samples)))
 }
+
+/// The figure of a place that the machine does not allow.
+const NOT_POSSIBLE: &str = "not possible here";
 
 /// The goals of the wire path, and whether each is met.
 fn wire(samples: &Samples<Key>, places: &Places) -> String {
-    let words = ["in the same round", "ratio", "bar", "met"];
-    let mut rows = vec![words.map(str::to_string).to_vec()];
-    rows.extend(wire_ratios().iter().map(|r| r.row(samples, None)));
-    for place in PLACES {
-        let missing = places.missing(place).map(|_| "not possible here");
-        for task in &TASKS {
-            rows.push(task_ratio(place, task).row(samples, missing));
-            rows.extend(lean_ratio(place, task).map(|ratio| ratio.row(samples, missing)));
+    let mut rows: Vec<_> = wire_ratios().iter().map(|r| r.row(samples)).collect();
+    for (place, task) in PLACES.iter().flat_map(|p| TASKS.iter().map(move |t| (*p, t))) {
+        for ratio in [task_ratio(place, task)].into_iter().chain(lean_ratio(place, task)) {
+            let mut row = ratio.row(samples);
+            if places.missing(place).is_some() {
+                row[1] = NOT_POSSIBLE.to_string();
+            }
+            rows.push(row);
         }
     }
-    format!("### The wire: bars\n\n{}\n", table(&rows))
+    section("The wire: bars", &BARS, rows)
 }
 
 /// perftest by size, compared with UCX over tcp.
 fn beside_ucx(samples: &Samples<Key>) -> String {
-    let mut rows = vec![vec!["size".to_string()]];
     let latency = LATENCY.iter().filter(|program| !program.contains(" -e"));
     let programs: Vec<&'static str> = latency.chain(&BANDWIDTH).copied().collect();
-    rows[0].extend(programs.iter().map(|program| format!("`{program}`")));
-    for size in SIZES {
-        let ratio = |program: &&'static str| {
-            let key = |name| match program.ends_with("_bw") {
-                true => Key::Bandwidth(name, size),
-                false => Key::Latency(name, size),
-            };
-            let to = ucx_ways(program).into_iter().map(key).collect();
-            cell(Ratio::new(*program, key(program), to, None).found(samples), samples.rounds)
+    by_size("Ratios to UCX over tcp, to the better of its ways", &programs, |program, size| {
+        let key = |name| match program.ends_with("_bw") {
+            true => Key::Bandwidth(name, size),
+            false => Key::Latency(name, size),
         };
-        rows.push([size_name(size)].into_iter().chain(programs.iter().map(ratio)).collect());
-    }
-    format!("### Ratios to UCX over tcp, to the better of its ways\n\n{}\n", table(&rows))
+        let to = ucx_ways(program).into_iter().map(key).collect();
+        cell(ratio(program, key(program), to, None).found(samples), samples.rounds)
+    })
 }
 
 /// The figures of the places.
 fn at_places(samples: &Samples<Key>, places: &Places) -> String {
     let head = ["place", "task", "Adverb", "UCX over tcp", "lean RoCEv2", "unit"];
-    let mut rows = vec![head.map(str::to_string).to_vec()];
-    let mut notes = String::new();
+    let (mut rows, mut notes) = (Vec::new(), String::new());
     for place in PLACES {
         let missing = places.missing(place);
         if let Some(why) = missing {
             let _ = writeln!(notes, "- {}: not possible here: {why}", place_name(place));
         }
         for task in &TASKS {
-            let (scale, unit) = if task.latency { (1e6, "µs") } else { (1e-9, "GB/s") };
-            let value = |side| match missing {
-                Some(_) => "not possible here".to_string(),
-                None => {
-                    let found = samples.series(&Key::Place(place, task.name, side));
-                    cell(found.map(|s| s.scaled(scale)), samples.rounds)
-                }
+            let (scale, unit) = Key::Place(place, task.name, Side::Adverb).unit();
+            let figure = |side| match missing {
+                _ if !sides(place, task).contains(&side) => String::new(),
+                Some(_) => NOT_POSSIBLE.to_string(),
+                None => value(samples, &Key::Place(place, task.name, side), scale),
             };
             let name = format!("`{} -s {}`, `{}`", task.verbs, task.size, task.ucx);
-            let has_lean = sides(place, task).contains(&Side::Lean);
-            let lean = if has_lean { value(Side::Lean) } else { String::new() };
-            let unit = unit.to_string();
-            rows.push(vec![
-                place_name(place),
-                name,
-                value(Side::Adverb),
-                value(Side::Ucx),
-                lean,
-                unit,
-            ]);
+            let figures = [Side::Adverb, Side::Ucx, Side::Lean].map(figure);
+            rows.push(
+                [place_name(place), name]
+                    .into_iter()
+                    .chain(figures)
+                    .chain([unit.to_string()])
+                    .collect(),
+            );
         }
     }
     let notes = if notes.is_empty() { notes } else { notes + "\n" };
-    format!(
-        "### Between two namespaces, and where processors are scarce\n\n{}\n{notes}",
-        table(&rows)
-    )
+    section("Between two namespaces, and where processors are scarce", &head, rows) + &notes
 }
 
 fn raw_table(title: &str, names: &[&'static str], samples: &Samples<Key>) -> String {
-    let mut rows = vec![[title, "figure", "unit"].map(str::to_string).to_vec()];
-    for name in names {
-        let time = [
-            "udp_spin",
-            UDP_8,
-            "stream_spin_8",
-            "udp_block",
-            "udp_epoll",
-            "eventfd_wake",
-            "eventfd_epoll",
-        ]
-        .contains(name)
-            || WAKES.contains(name);
-        let (scale, unit) = if time { (1e6, "µs") } else { (1e-9, "GB/s") };
-        let found = samples.series(&Key::Raw(name)).map(|s| s.scaled(scale));
-        rows.push(vec![raw_name(name).to_string(), cell(found, samples.rounds), unit.to_string()]);
-    }
-    table(&rows)
+    let rows = names.iter().map(|name| {
+        let (scale, unit) = Key::Raw(name).unit();
+        let figure = value(samples, &Key::Raw(name), scale);
+        vec![raw_name(name).to_string(), figure, unit.to_string()]
+    });
+    table(&[title, "figure", "unit"], rows)
 }
 
 fn raw(samples: &Samples<Key>) -> String {
@@ -338,24 +267,22 @@ fn raw(samples: &Samples<Key>) -> String {
 }
 
 /// Wake-ups, compared with the kernel's without RDMA, and the armed notifications.
-fn notification(samples: &Samples<Key>, armed: Option<&Armed>) -> String {
+fn notification(samples: &Samples<Key>, armed: &Once) -> String {
     let names =
         ["cq_wake", "eventfd_wake", "udp_block", "cq_wake_epoll", "eventfd_epoll", "udp_epoll"];
     let mut text =
         format!("### Notification\n\n{}\n", raw_table("wake-up of a process", &names, samples));
-    let line = match armed {
-        None => "Armed notifications: failed.".to_string(),
-        Some(a) => format!(
-            "Armed notifications: {} events of 64 CQs over 4 channels read in 4 threads, {} thousand a second, \
-             {} completions of them over the wire path: {}.",
-            a.events,
-            number(a.rate / 1e3),
-            a.wire,
-            match a.wrong {
+    let line = match ["events", "rate", "wire", "wrong"].map(|f| armed.get(&format!("armed_{f}"))) {
+        [Some(events), Some(rate), Some(wire), Some(wrong)] => format!(
+            "Armed notifications: {events} events of 64 CQs over 4 channels read in 4 threads, {} thousand a second, \
+             {wire} completions of them over the wire path: {}.",
+            number(rate / 1e3),
+            match wrong {
                 0.0 => "nothing lost, duplicated or out of order".to_string(),
                 n => format!("**{n} lost, duplicated or out of order**"),
             }
         ),
+        _ => "Armed notifications: failed.".to_string(),
     };
     let _ = writeln!(text, "{line}\n");
     text
@@ -371,56 +298,42 @@ fn chains(samples: &Samples<Key>) -> String {
         "send calls",
         "packets",
     ];
-    let mut rows = vec![head.map(str::to_string).to_vec()];
-    for length in CHAINS {
-        for way in WAYS {
-            let value = |what| cell(samples.series(&Key::Chain(length, way, what)), samples.rounds);
-            let mut row = vec![format!("{length}, {way}")];
-            row.extend(["ns", "post_ns", "handovers", "calls", "packets"].map(value));
-            rows.push(row);
-        }
-    }
+    let rows = CHAINS.iter().flat_map(|length| WAYS.map(|way| (*length, way)));
+    let rows = rows.map(|(length, way)| {
+        let figure = |what| value(samples, &Key::Chain(length, way, what), 1.0);
+        let mut row = vec![format!("{length}, {way}")];
+        row.extend(["ns", "post_ns", "handovers", "calls", "packets"].map(figure));
+        row
+    });
     let title = "Chains of 8-byte WRITEs, posted one by one and deferred (hand-overs, calls and packets of a chain)";
-    format!("### {title}\n\n{}\n", table(&rows))
+    section(title, &head, rows)
 }
 
 /// The whole report below the lines about machine and date.
-pub fn text(
-    where_and_when: &str,
-    samples: &Samples<Key>,
-    places: &Places,
-    armed: Option<&Armed>,
-) -> String {
+pub fn text(samples: &Samples<Key>, places: &Places, armed: &Once) -> String {
     let with_ucx = |programs: &[&'static str], ucx: &[(&'static str, &'static str)]| {
         programs.iter().copied().chain(ucx.iter().map(|(test, _)| *test)).collect::<Vec<_>>()
     };
-    let mut text = format!("{where_and_when}\n");
-    text += &wire(samples, places);
+    let mut text = wire(samples, places);
     text += &comparison(samples);
     text += &raw(samples);
     text += &notification(samples, armed);
     text += &chains(samples);
     text += &by_size(
         "Latency in µs (typical; half a round trip, of `ib_read_lat` and `ucp_get` the whole), UCX over tcp last",
-        samples.rounds,
         &with_ucx(&LATENCY, &UCX_LATENCY),
-        |p, s| samples.series(&Key::Latency(p, s)).map(|v| v.scaled(1e6)),
+        |p, s| value(samples, &Key::Latency(p, s), 1e6),
     );
     text += &by_size(
         "Bandwidth in GB/s, UCX over tcp last",
-        samples.rounds,
         &with_ucx(&BANDWIDTH, &UCX_BANDWIDTH),
-        |p, s| samples.series(&Key::Bandwidth(p, s)).map(|v| v.scaled(1e-9)),
+        |p, s| value(samples, &Key::Bandwidth(p, s), 1e-9),
     );
-    text += &by_size("Messages, millions a second", samples.rounds, &BANDWIDTH, |p, s| {
-        samples.series(&Key::Rate(p, s)).map(|v| v.scaled(1e-6))
+    text += &by_size("Messages, millions a second", &BANDWIDTH, |p, s| {
+        value(samples, &Key::Rate(p, s), 1e-6)
     });
     text += &beside_ucx(samples);
-    text += &at_places(samples, places);
-    if !samples.failures.is_empty() {
-        let _ = writeln!(text, "{} runs failed or were left out.", samples.failures.len());
-    }
-    text.trim_end().to_string()
+    text + &at_places(samples, places)
 }
 
 #[cfg(test)]
@@ -433,7 +346,7 @@ mod tests {
 
     #[test]
     fn a_missing_value_is_shown_as_failed_and_meets_no_bar() {
-        let text = text("where", &Samples::new(1), &Places::checked(|_| Ok(())), None);
+        let text = text(&Samples::new(1), &Places::checked(|_| Ok(())), &Once::from(""));
         assert!(text.contains("failed") && !text.contains("yes"));
         assert!(!text.contains("not possible"), "{text}");
     }
@@ -490,10 +403,12 @@ mod tests {
 
     #[test]
     fn a_notification_that_went_wrong_is_shown() {
-        let armed = |wrong| Armed { events: 100.0, rate: 2e5, wire: 40.0, wrong };
-        let text = |wrong| notification(&Samples::new(1), Some(&armed(wrong)));
-        assert!(text(0.0).contains("200 thousand a second") && text(0.0).contains("nothing lost"));
-        assert!(text(2.0).contains("**2 lost"));
+        let text = |wrong: &str| {
+            let armed = "armed_events 100 1\narmed_rate 2e5 1/s\narmed_wire 40 1\narmed_wrong ";
+            notification(&Samples::new(1), &Once::from(format!("{armed}{wrong} 1\n").as_str()))
+        };
+        assert!(text("0").contains("200 thousand a second") && text("0").contains("nothing lost"));
+        assert!(text("2").contains("**2 lost"));
     }
 
     #[test]

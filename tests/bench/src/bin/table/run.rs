@@ -9,9 +9,9 @@ use adverb_bench::programs::{
 };
 use adverb_bench::series::Samples;
 use adverb_bench::ucx::{TCP, Ucx};
-use adverb_foreign::process::{Finished, Program, free_port, words};
+use adverb_foreign::process::{Program, free_port, words};
 
-use super::plan::{Armed, CHAINS, Item, Key, Plan, WAYS, place_keys};
+use super::plan::{CHAINS, Item, Key, Plan, WAYS, place_keys};
 
 /// The path of these tables.
 const WIRE: &str = "wire";
@@ -61,14 +61,14 @@ pub fn run(item: &Item, round: usize, plan: &Plan, at: &Loopbacks, samples: &mut
     }
 }
 
-/// Runs one of Adverb's own programs on the wire path.
-fn on_wire(program: &str, args: &[&str], limit: Duration) -> Result<Finished, String> {
-    own(program, args)?.env(PATH, WIRE).run(limit)
+/// One of Adverb's own programs on the wire path.
+pub fn on_wire(program: &str, args: &[&str]) -> Result<Program, String> {
+    Ok(own(program, args)?.env(PATH, WIRE))
 }
 
 /// The figures of all chains, each measured for about the given time.
 fn chains(time: Duration) -> Result<Vec<(Key, f64)>, String> {
-    let out = on_wire("chains", &["--ms", &time.as_millis().to_string()], LIMIT)?;
+    let out = on_wire("chains", &["--ms", &time.as_millis().to_string()])?.run(LIMIT)?;
     out.require_ok()?;
     let mut values = Vec::new();
     for length in CHAINS {
@@ -81,28 +81,6 @@ fn chains(time: Duration) -> Result<Vec<(Key, f64)>, String> {
         }
     }
     Ok(values)
-}
-
-/// Runs `count` armed notifications. A run with violations is a failure with figures.
-pub fn armed(count: u64, limit: Duration, failures: &mut Vec<String>) -> Option<Armed> {
-    match on_wire("armed", &["--count", &count.to_string()], limit) {
-        Ok(out) => {
-            if !out.ok() {
-                failures.push(format!("armed: {}", out.describe()));
-            }
-            let number = |name| number_after(&out.text, name);
-            Some(Armed {
-                events: number("armed_events")?,
-                rate: number("armed_rate")?,
-                wire: number("armed_wire")?,
-                wrong: number("armed_wrong")?,
-            })
-        }
-        Err(why) => {
-            failures.push(format!("armed: {why}"));
-            None
-        }
-    }
 }
 
 /// Bytes per second, as iperf3's receiver counts them.

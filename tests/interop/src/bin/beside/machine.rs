@@ -21,7 +21,7 @@ const LIBRARIES: [&str; 4] =
     ["libibverbs.so", "librdmacm.so", "libadverb_preload.so", "libadverb_audit.so"];
 
 /// The device under test.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
     /// The kernel's `rxe0`. Its loopback traffic never leaves the driver.
     Rxe,

@@ -16,6 +16,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use adverb_bench::report::{cell, table, value};
+use adverb_bench::series::Samples;
 use adverb_foreign::process;
 use adverb_interop::vm;
 use clap::{Parser, ValueEnum};
@@ -147,13 +149,6 @@ struct Options {
     write: Option<PathBuf>,
 }
 
-/// Adverb's values, and their ratios to rxe's by rounds. For figures that should be small the ratio
-/// is inverted.
-struct Ours {
-    values: Vec<f64>,
-    ratios: Vec<f64>,
-}
-
 fn measure_all(options: &Options) -> Result<(), String> {
     let revision = adverb_bench::machine::revision();
     machine::install(&process::adverb()?)?;
@@ -167,39 +162,37 @@ fn measure_all(options: &Options) -> Result<(), String> {
 
 fn measure(part: OwnTable, revision: &str, options: &Options) -> Result<(), String> {
     let start = Instant::now();
-    let mut table = format!(
-        "| program, both processes in the machine | unit | rxe | wire | to rxe | ≥ {BAR} | same host | to rxe |\n\
-         |---|---|--:|--:|--:|--:|--:|--:|\n"
-    );
+    let bar = format!("≥ {BAR}");
+    let head = ["both processes in the machine", "unit", "rxe", "wire", "to rxe", &bar];
+    let mut rows = Vec::new();
     for row in part.rows() {
-        let mut rxe = Vec::new();
-        let mut ours =
-            [Side::Wire, Side::Host].map(|side| (side, Ours { values: vec![], ratios: vec![] }));
-        for _ in 0..options.rounds.get() {
-            let theirs = row.measure(Side::Rxe)?;
-            rxe.push(theirs);
-            for (side, found) in &mut ours {
-                let value = row.measure(*side)?;
-                found.values.push(value);
-                found.ratios.push(if row.unit == "µs" { theirs / value } else { value / theirs });
+        let mut samples = Samples::new(options.rounds.get());
+        for round in 0..samples.rounds {
+            for side in [Side::Rxe, Side::Wire, Side::Host] {
+                samples.add(side, round, row.measure(side)?);
             }
         }
-        let [wire, host] = ours.map(|(_, found)| (median(found.values), median(found.ratios)));
-        let met = if wire.1 >= BAR { "yes" } else { "no" };
-        let line = format!(
-            "| `{} {}` | {} | {:.3} | {:.3} | {:.2} | {met} | {:.3} | {:.2} |\n",
-            row.program,
-            row.flags,
-            row.unit,
-            median(rxe),
-            wire.0,
-            wire.1,
-            host.0,
-            host.1
-        );
-        eprint!("{line}");
-        table += &line;
+        // For figures that should be small the ratio is inverted.
+        let ratio = |side| match row.unit {
+            "µs" => samples.ratio(&Side::Rxe, &[side], f64::min),
+            _ => samples.ratio(&side, &[Side::Rxe], f64::max),
+        };
+        let figure = |side| value(&samples, &side, 1.0);
+        let to_rxe = |side| cell(ratio(side), samples.rounds);
+        let met = ratio(Side::Wire).is_some_and(|s| s.median >= BAR);
+        rows.push(vec![
+            format!("`{} {}`", row.program, row.flags),
+            row.unit.to_string(),
+            figure(Side::Rxe),
+            figure(Side::Wire),
+            to_rxe(Side::Wire),
+            if met { "yes" } else { "no" }.to_string(),
+            figure(Side::Host),
+            to_rxe(Side::Host),
+        ]);
+        eprintln!("{}", rows[rows.len() - 1].join(" | "));
     }
+    let table = table(&head.into_iter().chain(["same host", "to rxe"]).collect::<Vec<_>>(), rows);
     let (markers, packages) = part.about();
     let command = "make interop-bench";
     let heading = adverb_bench::machine::describe(revision, command, packages, start.elapsed());
@@ -209,9 +202,4 @@ fn measure(part: OwnTable, revision: &str, options: &Options) -> Result<(), Stri
         Some(file) => adverb_bench::report::write(file, markers, &text),
         None => Ok(()),
     }
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }

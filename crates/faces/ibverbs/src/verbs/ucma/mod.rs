@@ -92,7 +92,7 @@ fn observe(request: &Request, reply: &Reply, error: Option<Errno>) {
 /// `O_CLOEXEC`.
 pub extern "C" fn adverb_ucma_open(flags: c_int) -> c_int {
     let _uncancelled = Uncancelled::throughout();
-    super::logging::init();
+    super::setup::init();
     if !adverb_reserve::is_ready() {
         return -libc::ENOMEM;
     }

@@ -10,6 +10,7 @@ use adverb_device::engine::cq::arm::ArmKind;
 use adverb_device::engine::wr::Remote;
 use adverb_device::engine::{Cause, Completion, SendFlags, SendOp, WcOpcode, WcStatus};
 use adverb_device::{CompChannel, Cq, Errno, Qp};
+use adverb_torture::Dice;
 
 use super::area::{Area, CONSTANT, LONGEST, MemoryPart, SLOTS, mark, message};
 
@@ -19,20 +20,6 @@ const HANG_LIMIT: Duration = Duration::from_secs(60);
 const RECEIVE: u64 = 1 << 32;
 /// Lengths of messages: sent in a record, by reference, or in several packets.
 const LENGTHS: [usize; 6] = [8, 256, 4096, 16_384, 65_536, LONGEST - LONGEST % 8];
-
-/// An endless sequence of random numbers, determined by the seed.
-pub struct Dice(pub u64);
-
-impl Dice {
-    pub fn roll(&mut self, below: u64) -> u64 {
-        // SplitMix64.
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % below
-    }
-}
 
 /// Id and memory of the other end.
 #[derive(Clone, Copy, Debug)]

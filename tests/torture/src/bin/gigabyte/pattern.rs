@@ -1,12 +1,11 @@
 //! The bytes of the stream. Each eight bytes depend on their place alone, and nearby places have
 //! different bytes. So lost, doubled, late or misplaced bytes show.
 
-/// The eight bytes at word `n` of the stream (the finaliser of SplitMix64).
+use adverb_torture::Dice;
+
+/// The eight bytes at word `n` of the stream.
 fn word(n: u64) -> [u8; 8] {
-    let z = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (z ^ (z >> 31)).to_le_bytes()
+    Dice(n).next_u64().to_le_bytes()
 }
 
 /// Writes the bytes of the stream from `at` on; `at` is a multiple of eight.

@@ -12,13 +12,13 @@
 #![forbid(unsafe_code)]
 
 mod pattern;
-mod report;
 mod transfer;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use adverb_bench::Result;
-use adverb_bench::pair;
+use adverb_bench::{pair, report};
 use clap::Parser;
 use transfer::{TransferOutcome, Verb};
 
@@ -53,7 +53,7 @@ struct Options {
     fault: Option<String>,
     /// Put the table between its markers in this file
     #[arg(long, value_name = "FILE")]
-    write: Option<String>,
+    write: Option<PathBuf>,
 }
 
 impl Options {
@@ -88,10 +88,11 @@ fn live(args: &[String]) -> Result<()> {
 
 /// Runs every kind of fault with every verb.
 fn all(options: &Options) -> Result<()> {
+    let head = ["what befalls packets", "Write MB/s", "Send MB/s", "Read MB/s"];
     let mut rows = Vec::new();
     let mut good = true;
     for (name, fault) in options.weather() {
-        let mut cells = Vec::new();
+        let mut row = vec![name.to_string()];
         for verb in Verb::ALL {
             let outcome = pair(verb, options.mib, fault);
             let harmed = outcome.as_ref().map_or(0, |o| o.harmed);
@@ -106,14 +107,16 @@ fn all(options: &Options) -> Result<()> {
                 Err(why) => println!("{name}: {} {} MiB FAILED: {why}", verb.name(), options.mib),
             }
             good &= outcome.is_ok();
-            cells.push(outcome);
+            row.push(outcome.map_or("failed".to_string(), |o| {
+                format!("{:.1}", (options.mib << 20) as f64 / o.seconds / 1e6)
+            }));
         }
-        rows.push((name, cells));
+        rows.push(row);
     }
-    let table = report::table(options.mib, &rows);
+    let table = report::table(&head, rows);
     print!("\n{table}");
     if let Some(file) = &options.write {
-        report::write(file, &table)?;
+        report::write(file, "goodput", table.trim_end())?;
     }
     if good { Ok(()) } else { Err("a transfer failed".to_string()) }
 }

@@ -24,13 +24,14 @@ use adverb_bench::Result;
 use adverb_bench::pair;
 use adverb_bench::world::World;
 use adverb_foreign::alone::be_alone;
+use adverb_torture::Dice;
 use clap::Parser;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use end::RoundObjects;
 use left::Own;
-use traffic::{Dice, Tally};
+use traffic::Tally;
 use witness::Witness;
 
 /// Output of a process after the connection.

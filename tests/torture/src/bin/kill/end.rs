@@ -10,7 +10,8 @@ use adverb_device::engine::wr::Remote;
 use adverb_device::{CompChannel, Cq, Qp};
 
 use super::area::{Area, KINDS};
-use super::traffic::{Dice, Peer, Tally, Traffic};
+use super::traffic::{Peer, Tally, Traffic};
+use adverb_torture::Dice;
 
 /// Queue pairs between the two ends: half of them are polled, the others use events.
 pub const QPS: usize = 4;

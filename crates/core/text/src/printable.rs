@@ -4,9 +4,6 @@
 //! An escape sequence in them could control the terminal: change colours or titles, or hide other
 //! text. So all log lines and all output of the command pass through this crate, each at the single
 //! place that writes it.
-#![no_std]
-#![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 extern crate alloc;
 

@@ -1,14 +1,11 @@
 //! Recognises copies of the replaced libraries by the file name.
 //!
 //! ```
-//! use adverb_copies::{Library, library};
+//! use adverb_text::copies::{Library, library};
 //!
 //! assert_eq!(library(b"/wheel.libs/libibverbs-1a2b3c4d.so.1.14.44.0"), Some(Library::Verbs));
 //! assert_eq!(library(b"/lib/libc.so.6"), None);
 //! ```
-#![no_std]
-#![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 /// A drop-in library in place of copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
