@@ -118,7 +118,7 @@ fuzz: ## untrusted bytes against parsers and queue pairs (TARGET=all SECONDS=60;
 interop: build ## against Linux soft-RoCE in a virtual machine; needs root or user namespaces (SHORT=1)
 	$(TOLD) $(CARGO) test --package adverb-interop --no-fail-fast
 
-programs: build ## suites of strangers' programs (docs/programs.md); an hour (SUITES=; SHORT=1: builds none)
+programs: build ## third-party test suites (docs/programs.md); an hour (SUITES=; SHORT=1: builds none)
 	scripts/test-deps $(PROGRAMS_DEPS) $(call SIZE,$(PROGRAMS_BUILT),)
 	$(TOLD) $(CARGO) test --package adverb-programs --no-fail-fast -- $(SUITES)
 

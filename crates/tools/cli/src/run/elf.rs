@@ -14,8 +14,9 @@ const DT_STRTAB: u64 = 5;
 const DT_RPATH: u64 = 15;
 const DT_RUNPATH: u64 = 29;
 
-/// Maximum number of program headers, and of entries of the dynamic section, to read.
+/// Maximum number of program headers to read.
 const HEADERS: u16 = 512;
+/// Maximum number of entries of the dynamic section to read.
 const ENTRIES: u64 = 4096;
 /// Maximum length of a string.
 const STRING: usize = 4096;

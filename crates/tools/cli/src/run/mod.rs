@@ -29,9 +29,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Exit status of a shell if a program is found but cannot be executed (126), and if no program is
-/// found (127).
+/// Exit status of a shell if a program is found but cannot be executed.
 const CANNOT_EXECUTE: u8 = 126;
+/// Exit status of a shell if no program is found.
 const NOT_FOUND: u8 = 127;
 /// Exit status of `env` if `env` itself fails.
 pub const OWN_FAILURE: u8 = 125;
