@@ -156,8 +156,10 @@ help: ## this list
 deps: ## installs what the tests need from Debian's packages
 	scripts/test-deps
 
-lint-tree: ## where unsafe may be, lints, import circles, mutants that apply, names that exist
+lint-tree: ## where unsafe may be, sizes, import circles, requirements with tests and mutants, names that exist
 	scripts/lint-tree
+	scripts/test-lint-tree
+	scripts/requirement-ids --check
 	scripts/import-circles
 	scripts/wrap --check
 	scripts/prose --check
