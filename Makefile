@@ -177,8 +177,10 @@ help: ## this list
 deps: ## installs the Debian packages that the tests need
 	scripts/test-deps
 
-lint-tree: ## rules of the tree: unsafe code, lints, imports, mutants, names, widths, plain words, the book
+lint-tree: ## rules of the tree: unsafe code, sizes, imports, tests and mutants of requirements, names, widths, words
 	scripts/lint-tree
+	scripts/test-lint-tree
+	scripts/requirement-ids --check
 	scripts/import-circles
 	scripts/wrap --check
 	scripts/prose --check

@@ -1,6 +1,6 @@
 //! What a program that stands still does.
 use crate::examine::ENDS;
-use crate::tests::{QP, ledger, post, receive, send};
+use crate::tests::{QP, done, ledger, post, receive, send};
 use crate::tests_examine::{POLLED, TAKEN, WAITING, causes, first, pair, received, stuck};
 use crate::*;
 
@@ -78,4 +78,29 @@ fn a_queue_that_is_polled_in_vain() {
     assert!(is_idle(&mut l, pair()) && !report(&mut l, pair()).text.contains("at once"));
     l.examine(&ends, 79);
     assert!(l.reports()[0].text.ends_with("with status 1"));
+}
+
+/// CHK-15: a reset discards posted requests. After the poll of their completion, a reset discards
+/// nothing.
+#[test]
+fn a_reset_that_discards_requests() {
+    const MOVED: CodeAddress = 55;
+    let scene = || stuck(QueueScene { number: 2, ..QueueScene::default() }, pair());
+    for polled in [false, true] {
+        let mut l = ledger(8, 64);
+        post(&mut l, &[send(1, false), send(2, true)]);
+        if polled {
+            l.polled(1, done(2), POLLED);
+        }
+        l.queue_pair_moved(QP, MOVED);
+        l.queue_pair_reset(QP);
+        let all = causes(&mut l, &scene());
+        if polled {
+            assert!(all.iter().all(|report| report.code != Code::RequestsDiscarded));
+        } else {
+            assert_eq!(all[0].code, Code::RequestsDiscarded);
+            assert_eq!(all[0].places, [("reset", MOVED), ("now", WAITING)]);
+            assert!(all[0].text.contains("with 2 posted requests"), "{}", all[0].text);
+        }
+    }
 }

@@ -19,9 +19,9 @@ const UP: (u8, u8) = (4, 5);
 const DOWN: (u8, u8) = (1, 3);
 /// The device number of `/dev/null` (1, 3), which stands in for each device file.
 const STAND_IN: u64 = 0x103;
-/// Interface versions: for verbs, the version of a device with its own library; for the connection
-/// manager, the version of Linux.
+/// Interface version of verbs: of a device with its own library.
 const UVERBS_ABI: u64 = 1;
+/// Interface version of the connection manager: of Linux.
 const UCMA_ABI: u64 = 4;
 
 /// A change of the devices, as `rdma link add` and `rdma link delete` ask for it. The bytes are

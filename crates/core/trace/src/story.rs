@@ -56,9 +56,9 @@ pub struct Told {
     pub pid: u32,
     pub name: String,
     pub command: Vec<String>,
-    /// Start of the process, in nanoseconds since 1970 (`wall`) and on the monotonic clock
-    /// (`began`).
+    /// Start of the process, in nanoseconds since 1970.
     pub wall: u64,
+    /// Start of the process on the monotonic clock, in nanoseconds.
     pub began: u64,
     pub threads: Vec<(i32, String)>,
     /// The process recorded its normal end.

@@ -13,9 +13,11 @@ pub use solve::{Solver, verify_v4_unknown_id};
 
 /// Length of an IPv4 header without options. These functions do not support a header with options.
 const IPV4_LEN: usize = 20;
+/// Length of the UDP header.
 const UDP_LEN: usize = 8;
-/// Length and checksum of the UDP header.
+/// Bytes of the length and the checksum in the UDP header.
 const REST_LEN: usize = 4;
+/// Length of the base transport header.
 const BTH_LEN: usize = 12;
 /// Bytes of ones in place of the LRH.
 const ONES: usize = 8;

@@ -47,8 +47,8 @@ adverb_sync::ranks! {
     /// The turn for a handshake: held until the other process answers. The answer is received
     /// meanwhile.
     Handshaking = "the turn for a handshake";
-    /// The state of receiving (`Node::rx`): the buffers of sockets and the rings of peers. All
-    /// consequences of a packet happen under this lock.
+    /// The state of receiving (`Node::receiver`): the buffers of sockets and the rings of peers.
+    /// All consequences of a packet happen under this lock.
     Receiver = "the receiver";
     /// Resources given to processes that have not answered a handshake message: held while a peer
     /// is entered.

@@ -391,9 +391,9 @@ struct Hand {
     dice: Dice,
 }
 
-/// `HOLES` is the offset of the holes in a process's file. `HOLE` is the length of a payload there,
-/// in bytes.
+/// Offset of the holes in a process's file.
 const HOLES: u64 = 1 << 46;
+/// Length of a payload in a hole, in bytes.
 const HOLE: usize = 4096;
 
 /// The number of filled places in the unused part of this process's file.

@@ -4,11 +4,12 @@
 //! Most choices concern the moment at which a completion becomes visible:
 //!
 //! - A call may take long, as in a thread that loses the processor.
-//! - A completion may come late, as over a slow network, but in order and after a bounded time.
+//! - A completion may come late, as over a slow network, but in the order of its work queue and
+//!   after a bounded time.
 //! - A send queue may count its places as NICs do, which free a place when a completion is polled.
 //! - Requests may be carried out late, in parts, or a second time.
-//! - What is undefined has random values. A registration fails, and a message of an unreliable
-//!   transport is lost.
+//! - What is undefined has random values. A registration may fail, and a message of an unreliable
+//!   transport may be lost.
 //!
 //! The device tells [`Adversary`](adverb_device::cq::Adversary) what happens to its queues.
 //! The faces tell the functions here which calls the program makes, and from which places of its

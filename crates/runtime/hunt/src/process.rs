@@ -23,11 +23,12 @@ pub const LOG: &str = "ADVERB_SCHEDULE_LOG";
 /// If the log begins with this line, the log also has the places of all points in words.
 pub const WORDS: &str = "words\n";
 
-/// The longest time that a completion is withheld,
+/// The longest time that a completion is withheld during the first holds of a process.
 const LONGEST: Duration = Duration::from_millis(20);
-/// for this many holds of a process. Later holds are short, so that a program that polls often is
-/// not slowed down for seconds.
+/// The number of these holds.
 const LONG_HOLDS: u64 = 20;
+/// The longest time during later holds: short, so that a program that polls often is not slowed
+/// down for seconds.
 const SHORT: Duration = Duration::from_millis(3);
 /// This many times completions of a process are withheld.
 const HOLDS: u64 = 100;

@@ -19,9 +19,11 @@ pub type Objects = fn() -> Option<String>;
 /// How often a farewell is sent. The network may lose a farewell, and the survivor does not wait
 /// for an answer.
 const TIMES: usize = 4;
+/// Time between two of these farewells.
 const APART: Duration = Duration::from_millis(150);
-/// Limits of remembered processes, and of connections per process.
+/// Most remembered processes.
 const PROCESSES: usize = 4096;
+/// Most connections of a process.
 const CONNECTIONS: usize = 1 << 16;
 
 /// Time limit for a client's message.

@@ -27,8 +27,9 @@ pub const REPLY_DATA: usize = 196;
 /// Bytes of private data in a reject (REJ).
 pub const REJECT_DATA: usize = 148;
 
-/// Bytes of private data in a DREQ and in a DREP.
+/// Bytes of private data in a DREQ.
 const DREQ_DATA: usize = 220;
+/// Bytes of private data in a DREP.
 const DREP_DATA: usize = 224;
 
 /// Description of a queue pair in a request or a reply. The depths always belong to the local end.

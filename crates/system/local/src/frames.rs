@@ -31,8 +31,9 @@ const RECEIVE: usize = 32 << 20;
 const SEND: usize = 4 << 20;
 /// The number of frames taken from one socket before the other sockets get a turn.
 const IN_A_ROW: usize = 64;
-/// How often, and for how long each time, a sender waits for a full interface.
+/// How often a sender waits for a full interface.
 const TRIES: usize = 20;
+/// How long a sender waits each time.
 const WAIT: Duration = Duration::from_millis(1);
 
 /// A port for frames of an interface.

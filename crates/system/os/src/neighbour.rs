@@ -22,11 +22,13 @@ const NDA_LLADDR: u16 = 2;
 /// States with a usable hardware address of the neighbour: reachable, stale, delay, probe, no ARP,
 /// permanent.
 const VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
-/// States of a neighbour that the kernel asks for, and of a neighbour that has not answered.
+/// State of a neighbour that the kernel asks for.
 const INCOMPLETE: u16 = 0x01;
+/// State of a neighbour that has not answered.
 const FAILED: u16 = 0x20;
-/// Pauses between two looks at the state of a neighbour.
+/// The first pause between two looks at the state of a neighbour.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
+/// The longest of these pauses.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// The port for packets that make the kernel ask: discard (RFC 863).
 const DISCARD: u16 = 9;

@@ -3,9 +3,9 @@
 use crate::time::Time;
 use core::time::Duration;
 
-/// ECN-capable transport, codepoint 0, in the traffic class; and the mask of the field. Congestion
-/// experienced (CE) sets both bits.
+/// ECN-capable transport, codepoint 0, in the traffic class.
 pub(super) const ECT_0: u8 = 2;
+/// Mask of the field in the traffic class. Congestion experienced (CE) sets both bits.
 pub(super) const ECN: u8 = 3;
 /// At most one notification in this time, as on NICs.
 const INTERVAL: Duration = Duration::from_micros(50);

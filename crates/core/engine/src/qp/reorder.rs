@@ -14,7 +14,6 @@
 //! The buffer is bounded: in packets and bytes for each half, and in bytes for all queue pairs of a
 //! host by [`ReorderMemory`]. The nearest PSNs take precedence, so that forged packets with far
 //! PSNs cannot displace packets of the peer.
-//! cannot keep the peer's own out.
 use super::counters::{Counters, DropReason};
 use crate::packet::Packet;
 use crate::time::Time;
@@ -26,10 +25,11 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use core::time::Duration;
 
-/// Most packets buffered by one half of a queue pair (`MOST`), their bytes (`MOST_BYTES`), and
-/// their greatest distance from the gap (`REACH`).
+/// Most packets buffered by one half of a queue pair.
 pub(super) const MOST: usize = 1024;
+/// Most bytes of these packets.
 const MOST_BYTES: usize = MOST * (4096 + size_of::<Kept>());
+/// Greatest distance of a buffered packet from the gap, in PSNs.
 pub(super) const REACH: i32 = 4096;
 /// The longest wait, in nanoseconds: shorter than a usual ACK timeout.
 const LONGEST: u64 = 10_000_000;
@@ -38,8 +38,9 @@ const SHORTEST: u64 = 1000;
 /// A packet that arrived twice may have been sent three times; then its lateness is unknown. So
 /// such a packet at most doubles the wait and adds this, in nanoseconds.
 const STEP: u64 = 16_000;
-/// Part by which the wait shrinks after a less late packet (`EARLIER`) and after a loss (`LOST`).
+/// Part by which the wait shrinks after a less late packet.
 const EARLIER: u64 = 64;
+/// Part by which the wait shrinks after a loss.
 const LOST: u64 = 8;
 
 /// The memory for early packets that all queue pairs of a host share.

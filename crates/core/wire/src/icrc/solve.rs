@@ -16,8 +16,9 @@ const ID_TO_BTH: usize = IPV4_LEN - 4 + UDP_LEN;
 /// Bytes from the id to the end of the UDP ports.
 const ID_TO_REST: usize = ID_TO_BTH - REST_LEN;
 
-/// The change of the CRC up to the UDP ports by the high byte of the id, and by its low byte.
+/// The change of the CRC up to the UDP ports by the high byte of the id.
 pub(super) const HIGH: [u32; 256] = changes(ID_TO_REST - 1);
+/// The change of the CRC up to the UDP ports by the low byte of the id.
 pub(super) const LOW: [u32; 256] = changes(ID_TO_REST - 2);
 
 /// The change of a CRC by a change of one byte, `behind` bytes before the end.

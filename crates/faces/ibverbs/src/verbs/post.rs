@@ -12,9 +12,9 @@ use core::ffi::c_int;
 /// Most entries of an inline list. A longer list exceeds the device's inline data anyway, entry by
 /// entry.
 const MAX_INLINE_SGES: usize = 64;
-/// Inline entries that are copied together, so that their request may be performed at once
-/// (`GATHERED`), and their bytes.
+/// Most inline entries that are copied together, so that their request may be performed at once.
 const GATHERED: usize = 4;
+/// Most bytes of these entries.
 const GATHERED_BYTES: usize = 128;
 /// The 24 bits of a queue pair's number that hardware keeps.
 const QPN_MASK: u32 = 0x00ff_ffff;

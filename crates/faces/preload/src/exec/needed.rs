@@ -37,11 +37,13 @@ const DT_NEEDED: u64 = 1;
 const DT_STRTAB: u64 = 5;
 const DT_RPATH: u64 = 15;
 const DT_RUNPATH: u64 = 29;
-/// Limits of examined program headers and of examined entries of the dynamic section.
+/// Most program headers to examine.
 const HEADERS: u64 = 64;
+/// Most entries of the dynamic section to examine.
 const ENTRIES: u64 = 1024;
-/// Limits of examined files: in a chain of dependencies, and in total.
+/// Most files of a chain of dependencies to examine.
 const DEPTH: usize = 5;
+/// Most files to examine.
 const FILES: usize = 64;
 
 /// The files examined so far.

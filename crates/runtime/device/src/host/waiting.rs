@@ -29,8 +29,9 @@ pub(crate) const SETTLE: Duration = Duration::from_secs(5);
 const STEP: Duration = Duration::from_secs(1);
 /// Checks without giving the processor away. Most waits are for a short copy.
 const SPINS: u32 = 256;
-/// The first and the longest sleep between two checks.
+/// The first sleep between two checks.
 const NAP: Duration = Duration::from_micros(20);
+/// The longest sleep between two checks.
 const LONGEST_NAP: Duration = Duration::from_millis(10);
 
 /// An object taken back by the owner.

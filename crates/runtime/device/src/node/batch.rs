@@ -21,9 +21,10 @@ pub(super) const BUDGET: usize = 64;
 
 /// With peers on this host, the sockets are looked at less often after this many empty looks.
 const QUIET: u32 = 1024;
-/// Then the sockets are looked at every `LOOK_EVERY` receives, and whenever the coarse clock has
-/// moved since the last look. The coarse clock is read every `CLOCK_EVERY` receives.
+/// Then the sockets are looked at every so many receives, and whenever the coarse clock has moved
+/// since the last look.
 const LOOK_EVERY: u32 = 1024;
+/// The coarse clock is read every so many receives.
 const CLOCK_EVERY: u32 = 16;
 
 /// The parts of a receive.

@@ -9,9 +9,9 @@ use adverb_link::RxFrom;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Longest delay of a timeout while a peer on this host has unread records, and the interval of
-/// looks meanwhile.
+/// Longest delay of a timeout while a peer on this host has unread records.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// Interval of looks during this delay.
 const WAIT: Duration = Duration::from_millis(2);
 /// The next look at a queue pair whose lock was taken.
 const BUSY: Duration = Duration::from_micros(100);

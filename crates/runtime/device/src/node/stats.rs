@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 /// Longest wait for a locked queue pair.
 const COUNT_WAIT: Duration = Duration::from_millis(20);
-/// Looks at a lock between two sleeps, and the length of such a sleep.
+/// Looks at a lock between two sleeps.
 const LOOKS: u32 = 200;
+/// Length of such a sleep.
 const NAP: Duration = Duration::from_micros(50);
 
 /// Locks a queue pair, or gives up after `patience`. A program that posts without a pause takes the

@@ -36,8 +36,9 @@ const LONGEST_SPIN: Duration = Duration::from_millis(1);
 const SLICE: Duration = Duration::from_micros(100);
 /// Interval of attempts while another process has no room for packets, in wake-ups.
 const RETRY: u32 = 4;
-/// The starting thread waits so long for an answer of the new thread, so many times.
+/// The starting thread waits so long for an answer of the new thread.
 const ANSWER: Duration = Duration::from_millis(1);
+/// Number of these waits.
 const ANSWERS: u32 = 20;
 /// Interval of the thread's turns after the program has closed the descriptors of an open device.
 const LOST: Duration = Duration::from_millis(10);

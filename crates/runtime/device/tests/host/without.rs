@@ -26,9 +26,9 @@ pub const CASES: &[Case] = &[
 /// If set, the process forbids other processes to read its memory.
 const HIDE: &str = "ADVERB_HOST_HIDE";
 
-/// Number of log messages about unreachable memory (`FORBIDDEN`) and about processes that do not
-/// answer (`SILENT`).
+/// Number of log messages about unreachable memory.
 static FORBIDDEN: AtomicUsize = AtomicUsize::new(0);
+/// Number of log messages about processes that do not answer.
 static SILENT: AtomicUsize = AtomicUsize::new(0);
 /// Number of log messages about a peer that is too slow for a further wait.
 static LATE: AtomicUsize = AtomicUsize::new(0);

@@ -11,15 +11,16 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// Processor time of a thread without progress, after which the thread counts as waiting: during
-/// the first holds, because a program may poll for a while before it sleeps,
+/// Processor time of a thread without progress, after which the thread counts as waiting, during
+/// the first holds. A program may poll for a while before it sleeps.
 const FIRST_HOLD_TIME: Duration = Duration::from_millis(20);
+/// The number of the first holds.
 const FIRST_HOLDS: u64 = 4;
-/// and during later holds.
+/// The same processor time during later holds.
 const HOLD_TIME: Duration = Duration::from_millis(1);
-/// Period of the thread that releases withheld completions, and how many periods lie between two
-/// progress lines in the log.
+/// Period of the thread that releases withheld completions.
 const TICK: Duration = Duration::from_micros(500);
+/// Number of periods between two progress lines in the log.
 const TICKS_A_BEAT: u32 = 100;
 /// A thread that has polled an empty queue within this time waits for a completion.
 const POLLED: Duration = Duration::from_secs(1);

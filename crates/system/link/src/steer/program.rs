@@ -7,16 +7,18 @@ use adverb_os::sys::Insn;
 
 /// The offset of a MAD.
 const MAD: u32 = (Bth::LEN + Deth::LEN) as u32;
-/// The word with the management class, and the class of the communication manager (IBTA 13.4.4).
+/// The word with the management class (IBTA 13.4.4).
 const CLASS: u32 = MAD;
+/// The class of the communication manager (IBTA 13.4.4).
 const CM_CLASS: u32 = 7;
 /// The word with the attribute, which is the kind of the message (IBTA 16.7.3).
 const ATTRIBUTE: u32 = MAD + 16;
 const REQ: u32 = 0x10;
 const SIDR_REQ: u32 = 0x17;
 const SIDR_REP: u32 = 0x18;
-/// The receiver's communication id in a message; in a reply to a lookup it is the first id.
+/// The receiver's communication id in a message.
 const REMOTE_ID: u32 = MAD + 28;
+/// The receiver's communication id in a reply to a lookup: the first id.
 const REQUEST_ID: u32 = MAD + 24;
 
 const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;

@@ -32,8 +32,9 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 static READER: AtomicI32 = AtomicI32::new(-1);
 static WRITER: AtomicI32 = AtomicI32::new(-1);
 static PIPE: AtomicU64 = AtomicU64::new(0);
-/// Further functions to call before a fork, and in a child.
+/// A further function to call before a fork.
 static BEFORE: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+/// A further function to call in a child.
 static CHILD: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 /// Set between `before` and the end of the fork.
 static FORKING: AtomicPtr<SharedFile> = AtomicPtr::new(std::ptr::null_mut());

@@ -5,8 +5,9 @@ use std::io;
 use std::mem::size_of;
 use std::sync::Arc;
 
-/// `SK_MEMINFO_DROPS`, and the number of words in `SO_MEMINFO` (linux/sock_diag.h).
+/// The word of `SO_MEMINFO` with the number of dropped packets (linux/sock_diag.h).
 const SK_MEMINFO_DROPS: usize = 8;
+/// The number of words in `SO_MEMINFO`.
 const SK_MEMINFO_VARS: usize = 9;
 
 pub fn udp_socket(table: &Arc<FdTable>, v6: bool) -> io::Result<Fd> {

@@ -44,8 +44,9 @@ impl Drop for Transit {
 const NAMES: [&[u8]; 2] = [b"/memfd:adverb (deleted)", b"/memfd:adverb-memory (deleted)"];
 /// The length of the longest name.
 const LONGEST: usize = NAMES[1].len();
-/// The number of mappings found in one search, and the number of searches.
+/// The number of mappings found in one search.
 const FOUND: usize = 8;
+/// The number of searches.
 const LOOKS: usize = 64;
 
 /// Called before a fork in the forking thread. Only one thread at a time forks.

@@ -11,8 +11,9 @@ const DESCRIPTORS: u64 = 256;
 const LOCKED: u64 = 64 << 20;
 const ROOM: u64 = 1 << 20;
 const MEMORY: u64 = 256 << 20;
-/// A receive buffer that holds the windows of some peers, and the size that the device asks for.
+/// A receive buffer that holds the windows of some peers.
 const RECEIVE_BUFFER: u64 = 4 << 20;
+/// The size that the device asks for.
 const WANTED_BUFFER: u64 = 32 << 20;
 /// CAP_NET_ADMIN in `CapEff`.
 const NET_ADMIN: u64 = 1 << 12;

@@ -26,14 +26,17 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Exit statuses beside 0: a failure was found, a failure may be chance, the time was too short for
-/// every single choice, and the program makes no call with a choice.
+/// Exit status if a failure was found.
 const FOUND: u8 = 1;
+/// Exit status if the failure may be chance.
 const DOUBTFUL: u8 = 2;
+/// Exit status if the time was too short for every single choice.
 const TOO_SHORT: u8 = 3;
+/// Exit status if the program makes no call with a choice.
 const NO_CHOICE: u8 = 4;
 /// Number of replays, which measure how often a failure happens.
 const REPLAYS: usize = 5;
+/// Largest number of replays of a failure that did not happen again.
 const MOST_REPLAYS: usize = 20;
 /// After so many failures that do not happen again, only one run runs at a time.
 const MOST_ONCE: usize = 2;

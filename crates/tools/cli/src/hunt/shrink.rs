@@ -5,8 +5,9 @@ use crate::examination;
 use adverb_choice::{ChoiceEntry, Schedule};
 use std::time::{Duration, Instant};
 
-/// Maximum number of runs for shrinking, and maximum time: a run that hangs takes a second.
+/// Maximum number of runs for shrinking.
 const RUNS: usize = 24;
+/// Maximum time for shrinking: a run that hangs takes a second.
 const TIME: Duration = Duration::from_secs(4);
 /// A larger number of choices is not tried one by one.
 const MOST: usize = 512;

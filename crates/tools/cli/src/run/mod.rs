@@ -29,9 +29,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Exit status of a shell if a program is found but cannot be executed (126), and if no program is
-/// found (127).
+/// Exit status of a shell if a program is found but cannot be executed.
 const CANNOT_EXECUTE: u8 = 126;
+/// Exit status of a shell if no program is found.
 const NOT_FOUND: u8 = 127;
 /// Exit status of `env` if `env` itself fails.
 pub const OWN_FAILURE: u8 = 125;
@@ -124,7 +124,7 @@ pub struct Options {
     /// Faults to inject, separated by commas: drop=1%, dup=1%, reorder=5%, corrupt=0.1%,
     /// delay=2ms±1ms (or +-), delay-qp=2@5ms, ecn=5%, first=200, drop-psn=7@#2, rnr=50ms,
     /// kill-qp=2@after=100, fail=create_cq@3, event=port_err@1@after=20, cm-drop=rep@1,
-    /// cm-reject=1@reason=3, seed=7
+    /// cm-reject=1@reason=3, link-down=adverb0@5s+2s, device-fatal=adverb0@5s, seed=7
     #[arg(long, value_name = "SPEC")]
     fault: Option<Spec>,
     /// Record the packets that the program sends and receives, for Wireshark (pcapng)

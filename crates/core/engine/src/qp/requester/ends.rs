@@ -153,7 +153,8 @@ impl Requester {
     pub(super) fn retire(&mut self, config: &QpConfig, effects: &mut Effects) {
         while self.sq.head < self.next_start && !self.fails_at(self.sq.head) {
             let wqe = self.sq.wqe(self.sq.head);
-            if if wqe.is_local() { !wqe.done } else { wqe.end() > self.una } {
+            let is_done = if wqe.is_local() { wqe.done } else { wqe.end() <= self.una };
+            if !is_done {
                 break;
             }
             self.complete(config, self.sq.head, effects);

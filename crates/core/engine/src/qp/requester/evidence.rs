@@ -18,11 +18,13 @@ use core::time::Duration;
 pub(super) const BUFFER: u64 = 192 * 1024;
 /// So many round trips make the evidence. A single one may be long because the peer did not run.
 const FEWEST: u32 = 8;
-/// The typical round trip is the mean of about so many, and the recent one of so many.
+/// The typical round trip is the mean of about so many.
 const TYPICAL: u32 = 64;
+/// The recent round trip is the mean of about so many.
 const RECENT: u64 = 4;
-/// A round trip longer by this part counts as longer, and one longer by this part as equal.
+/// A round trip longer than the accepted one by this part counts as longer.
 const LONGER: u64 = 8;
+/// A round trip longer than the accepted one by at most this part counts as equal.
 const EQUAL: u64 = 16;
 /// A variation below this part of the round trip counts as none.
 const STEADY: u64 = 16;
@@ -41,24 +43,29 @@ pub(super) struct Evidence {
     count: u32,
     /// The shortest round trip.
     shortest: u64,
-    /// The last round trip, and the shorter of the last two. Only the first packets of a burst meet
-    /// no queue.
+    /// The last round trip.
     last: u64,
+    /// The shorter of the last two round trips. Only the first packets of a burst meet no queue.
     shorter: u64,
-    /// Means of the last round trips, and their mean difference to the one before.
+    /// Mean of the last [`RECENT`] round trips.
     recent: u64,
+    /// Mean of the last [`TYPICAL`] round trips.
     typical: u64,
+    /// Mean difference of a round trip to the one before.
     variation: u64,
-    /// The least typical round trip of the largest accepted window (0: unknown), and its variation.
+    /// The least typical round trip of the largest accepted window (0: unknown).
     accepted: u64,
+    /// The variation of round trips then.
     accepted_variation: u64,
+    /// The largest accepted window.
     accepted_window: u64,
     /// When the typical round trip last was the accepted one.
     fresh: Time,
-    /// Acknowledged cost since `train_began`, and the least time in which [`TRAIN`] was
-    /// acknowledged (0: unknown).
+    /// Acknowledged cost since the beginning of the train.
     train: u64,
+    /// The beginning of the train.
     train_began: Time,
+    /// The least time in which [`TRAIN`] was acknowledged (0: unknown).
     train_took: u64,
 }
 

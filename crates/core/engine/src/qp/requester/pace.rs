@@ -9,8 +9,9 @@ use crate::qp::counters::Counters;
 use crate::time::Time;
 use core::time::Duration;
 
-/// Most parts of READs under way, and the greatest cost of a part.
+/// Most parts of READs under way.
 const MOST_PARTS: u64 = 16;
+/// Greatest cost of a part.
 const LONGEST_PART: u64 = 1 << 20;
 /// Length of a UDP datagram over IPv4. Segmentation offload makes packets of equal length of it.
 const RUN: u64 = 65_507;

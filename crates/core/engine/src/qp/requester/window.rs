@@ -25,33 +25,37 @@ mod notices;
 pub(super) const OVERHEAD: u64 = 768;
 /// Initial size in bytes. Round trips of less in flight are no evidence.
 const INITIAL: u64 = 64 * 1024;
-/// Size in packets after a silence (`RESTART`), and least size after a loss (`LEAST`). Both are
-/// small enough for a small router. `LEAST` is large enough for the peer to notice most losses by a
-/// later packet.
+/// Size in packets after a silence: small enough for a small router.
 const RESTART: u64 = 2;
+/// Least size in packets after a loss: small enough for a small router, and large enough for the
+/// peer to notice most losses by a later packet.
 const LEAST: u64 = 4;
 /// Most packets of a long message from one ACK request to the next. Each window contains at least
-/// two ACK requests. After a loss (`AFTER_LOSS`) the packets that one ACK releases fit into a small
-/// router.
+/// two ACK requests.
 const ACK_REQ_EVERY: u64 = 16;
+/// The same after a loss. The packets that one ACK releases fit into a small router.
 const AFTER_LOSS: u64 = 4;
 /// Above [`BUFFER`] and before the first queue, the window doubles in each round trip up to half of
 /// the window that fills the line, and grows by half up to all of it. Beyond, it grows by this part
-/// of the acknowledged cost (`BEYOND`). Where the rate of the line is not known, it grows by a
-/// greater part (`SEARCH`). A full line is noticed a round trip late, and the packets sent
+/// of the acknowledged cost. A full line is noticed a round trip late, and the packets sent
 /// meanwhile have to fit into a router.
 const BEYOND: u64 = 8;
+/// Where the rate of the line is not known, the window grows by this part of the acknowledged cost.
 const SEARCH: u64 = 3;
 /// After the first queue the window grows by so many bytes in each round trip without a queue. The
 /// constant makes the windows of several senders alike.
 const STEP: u64 = BUFFER / 8;
-/// After a loss or a notification, so much has to arrive before the window grows above [`BUFFER`]:
-/// at first, and at most. The amount grows eightfold if a loss follows the growth within `SOON`,
-/// and shrinks as much if a loss comes later. A router without room for bursts of growth drops them
-/// each time. Losses at random hit small windows, too.
+/// After the first loss or notification, so much has to arrive before the window grows above
+/// [`BUFFER`]. The amount grows eightfold if a loss follows the growth within [`SOON`], and shrinks
+/// as much if a loss comes later. A router without room for bursts of growth drops them each time.
+/// Losses at random hit small windows, too.
 const PATIENCE: u64 = 4 << 20;
+/// The largest of these amounts.
 const MOST_PATIENCE: u64 = 256 << 20;
+/// A loss follows the growth of the window if at most so much was acknowledged in between.
 const SOON: u64 = 2 << 20;
+
+/// How much a queue pair may have in flight.
 #[derive(Debug)]
 pub(super) struct Window {
     size: u64,
@@ -132,8 +136,7 @@ impl Window {
     /// May a part of a READ be requested whose responses have this cost? An acknowledgement
     /// releases a long part, too.
     pub(super) fn admits_part(&self, in_flight: u64, cost: u64) -> bool {
-        in_flight == 0
-            || in_flight + cost <= self.size && self.bursts.admit_part(in_flight, cost)
+        in_flight == 0 || in_flight + cost <= self.size && self.bursts.admit_part(in_flight, cost)
     }
     /// An acknowledgement has come, or the requester goes back. `in_flight` is the cost that is
     /// still on its way. At most `most` more may leave now. If that is less than fits the window,
@@ -301,7 +304,8 @@ impl Window {
         // would leave silence.
         let every = if self.size < INITIAL { self.packets(mtu) / 2 } else { ACK_REQ_EVERY };
         // Where routers notify, they see to bursts.
-        let most = if self.is_wary() && !self.notices.are_given() { AFTER_LOSS } else { ACK_REQ_EVERY };
+        let most =
+            if self.is_wary() && !self.notices.are_given() { AFTER_LOSS } else { ACK_REQ_EVERY };
         self.ack_every = every.clamp(1, most) as u32;
     }
     /// One of so many packets of a long message asks for an ACK.

@@ -13,8 +13,9 @@ use crate::qp::verdict::Verdict;
 use crate::qp::{Counters, DropReason, Env, RecvSource};
 use adverb_wire::{GRH_LEN, Grh, ICRC_LEN, Ipv4InGrh, NakCode, Operation};
 
-/// UDP header.
+/// Length of the UDP header.
 const UDP_LEN: usize = 8;
+/// Length of an IPv4 header without options.
 const IPV4_LEN: usize = 20;
 const PROTOCOL_UDP: u8 = 17;
 

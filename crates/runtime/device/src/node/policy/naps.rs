@@ -29,8 +29,9 @@ const MOST_TICKS: u32 = 16;
 const NAP: u32 = 16;
 /// Wake-ups' costs in a nap before the processor time of a nap is known.
 const FIRST: u32 = 3;
-/// Largest and smallest number of naps in a tick.
+/// Number of the shortest naps in a tick.
 const SHORTEST: u32 = 128;
+/// Number of the longest naps in a tick.
 const LONGEST: u32 = 16;
 /// A poster shares its processor if it waited for this part of the time.
 const SHARES: u32 = 8;

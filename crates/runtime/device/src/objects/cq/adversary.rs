@@ -1,5 +1,5 @@
-//! A device that tries its program, within the rules: what happens to queues, told to an
-//! [`Adversary`].
+//! What happens to completion queues, for an [`Adversary`]: a device that tests its program within
+//! the rules.
 //!
 //! An adversary decides when a completion becomes visible, and may have a queue pair carry out its
 //! requests late, in parts or a second time, or lose them

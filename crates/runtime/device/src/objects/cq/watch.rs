@@ -51,8 +51,9 @@ struct Touches {
     poller: AtomicI32,
     armer: AtomicI32,
     taker: AtomicI32,
-    /// An arm was set (`armed`) or an event was taken (`taken`) since the last poll.
+    /// An arm was set since the last poll.
     armed: AtomicBool,
+    /// An event was taken since the last poll.
     taken: AtomicBool,
     /// Number of events taken.
     events: AtomicU64,

@@ -33,11 +33,15 @@ const OTHERS: [Signal; 8] = [
 /// Looks, a millisecond apart, that find the examiner asleep. Its own sleeps are fewer.
 const ASLEEP: u32 = 400;
 
-/// The process with these handlers; the signal; its registers.
+/// The process with these handlers.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
+/// The raised signal.
 static RAISED: AtomicI32 = AtomicI32::new(0);
+/// The program counter at the signal.
 static CODE: AtomicUsize = AtomicUsize::new(0);
+/// The stack pointer at the signal.
 static STACK: AtomicUsize = AtomicUsize::new(0);
+/// The thread of the signal.
 static THREAD: AtomicI32 = AtomicI32::new(0);
 static EXAMINED: AtomicBool = AtomicBool::new(false);
 /// The examiner's thread.

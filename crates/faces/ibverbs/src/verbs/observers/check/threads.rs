@@ -61,9 +61,11 @@ fn thread(stacks: &Stacks, task: Task, name: String) -> Option<ThreadScene> {
     Some(thread)
 }
 
-/// The thread to be interrupted; the program counter and the stack pointer that its handler found.
+/// The thread to be interrupted.
 static TARGET: AtomicI32 = AtomicI32::new(0);
+/// The program counter that the thread's handler found.
 static CODE: AtomicU64 = AtomicU64::new(0);
+/// The stack pointer that the thread's handler found.
 static POINTER: AtomicU64 = AtomicU64::new(0);
 
 /// The registers of a running thread. `None` if the program handles the signal itself.

@@ -3,9 +3,10 @@ use adverb_engine::Time;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Largest number of frames waiting for a receive, and their longest wait. A NIC drops such frames,
-/// but does not deliver so many frames at once.
+/// Largest number of frames waiting for a receive. A NIC drops such frames, but does not deliver so
+/// many frames at once.
 const MOST_KEPT: usize = 4096;
+/// Longest wait of such a frame.
 const KEPT_FOR: Duration = Duration::from_millis(100);
 
 /// Frames that arrived before their receive, each with its time.

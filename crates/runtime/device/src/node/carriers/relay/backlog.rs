@@ -85,8 +85,9 @@ impl FullSockets {
 /// Packets in a message: few enough for a receive queue of usual depth between two polls.
 const PACKETS: usize = 64;
 
-/// Waiting messages before the queue pair pauses: for one process, and for all.
+/// Waiting messages for one process before the queue pair pauses.
 const MESSAGES: usize = 4;
+/// Waiting messages for all processes before the queue pair pauses.
 const ALL_MESSAGES: usize = 64;
 /// The largest packet: the length field, headers, and a full path MTU.
 const PACKET: usize = 2 + MAX_HEADER_LEN + 4096;
