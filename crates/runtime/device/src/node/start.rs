@@ -228,7 +228,7 @@ impl Node {
     pub(super) fn of(parts: Parts) -> Result<Arc<Node>, Error> {
         let Parts { process, clocks, link, host, taps, faults, news, seed } = parts;
         let policy = Policy::new(clocks.tick());
-        let outages = faults.as_ref().map_or(Vec::new(), |faults| faults.outages().to_vec());
+        let outages = faults.as_ref().map_or(Vec::new(), Injector::outages);
         Ok(Arc::new(Node {
             process,
             clocks,

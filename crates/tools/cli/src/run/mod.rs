@@ -121,11 +121,11 @@ pub struct Options {
         conflicts_with = "no_preload"
     )]
     sockets: Option<Option<PathBuf>>,
-    /// Faults to inject, separated by commas: drop=1%, dup=1%, reorder=5%, corrupt=0.1%,
-    /// delay=2ms±1ms (or +-), delay-qp=2@5ms, ecn=5%, first=200, drop-psn=7@#2, rnr=50ms,
-    /// kill-qp=2@after=100, fail=create_cq@3, event=port_err@1@after=20, cm-drop=rep@1,
-    /// cm-reject=1@reason=3, seed=7
-    #[arg(long, value_name = "SPEC")]
+    #[arg(
+        long,
+        value_name = "SPEC",
+        help = format!("Faults to inject, separated by commas: {}", Spec::examples())
+    )]
     fault: Option<Spec>,
     /// Record the packets that the program sends and receives, for Wireshark (pcapng)
     ///
