@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 adverb_link::fault_items! {
+    counted in Injected;
     /// Faults on demand.
     ///
     /// Written in the form of `ADVERB_FAULT` and `adverb run --fault`, as a list with commas. The
@@ -18,7 +19,7 @@ adverb_link::fault_items! {
     ///
     /// Shares have up to seven digits after the point. Times are in ns, us, ms or s. Items for a
     /// packet, a queue pair, a call, an event or a message may occur more than once.
-    pub struct Spec, counted in Injected {
+    pub struct Spec {
         use packets: PacketFaults = "Faults of packets.",
         /// Makes receives of a reliable queue pair look absent for 50 ms, from the first message
         /// that needs a receive.

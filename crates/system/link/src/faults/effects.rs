@@ -31,7 +31,10 @@ macro_rules! effects {
         impl Fault {
             /// Counts each effect.
             pub(crate) fn count(&self, counts: &FaultStats<AtomicU64>) {
-                $($(add(&counts.$counter, (self.$field != <$type>::default()).into());)?)*
+                $($(
+                    let met = self.$field != <$type>::default();
+                    counts.$counter.fetch_add(met.into(), Relaxed);
+                )?)*
             }
         }
 

@@ -1,4 +1,5 @@
-//! Items of the text form of faults, NAME=VALUE, and the macro that makes a type of a table of items.
+//! Items of the text form of faults, NAME=VALUE, and the macro that makes a type of a table of
+//! items.
 
 /// A kind of fault, or another item of the text form.
 #[derive(Clone, Copy, Debug)]
@@ -73,8 +74,9 @@ impl<T: Form> Value for Vec<T> {
 #[macro_export]
 macro_rules! fault_items {
     (
+        counted in $Counts:ident;
         $(#[$meta:meta])*
-        pub struct $Items:ident, counted in $Counts:ident {
+        pub struct $Items:ident {
             $(use $inner:ident: $Inner:ty = $of:literal,)*
             $(
                 $(#[doc = $doc:literal])+

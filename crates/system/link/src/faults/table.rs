@@ -1,16 +1,16 @@
-//! The tables of packet faults: the items of their text form, the random draws, and the effects on a
-//! packet.
+//! The tables of packet faults: the items of their text form, the random draws, and the effects on
+//! a packet.
 use std::fmt;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::effects::{Effect, effects};
 use super::rules::{Delay, DelayQp, DropPsn, Rate};
-use crate::stats::add;
 
 crate::fault_items! {
+    counted in FaultStats;
     /// The faults of arriving packets. See [`Config::faults`](crate::Config::faults).
-    pub struct PacketFaults, counted in FaultStats {
+    pub struct PacketFaults {
         /// Drops this share of the arriving packets.
         drop: Rate = "drop=1%" => drop,
         /// Delivers this share of the packets twice.
@@ -27,12 +27,12 @@ crate::fault_items! {
         /// Holds every packet that reaches the second queue pair, so acknowledged requests complete
         /// equally late.
         delay_qp: Vec<DelayQp> = "delay-qp=2@5ms",
-        /// Marks this share of the packets that allow a mark (ECN), like a switch with a long queue;
-        /// UDP packets only.
+        /// Marks this share of the packets that allow a mark (ECN), like a switch with a long
+        /// queue; UDP packets only.
         ecn: Rate = "ecn=5%" => ecn,
         /// Ends the faults of packets, except `drop-psn`, for each queue pair after the first 200
-        /// requests and the first 200 responses that reach it. The reason: a program that ends never
-        /// repeats its last acknowledgement, so losing it fails a waiting peer.
+        /// requests and the first 200 responses that reach it. The reason: a program that ends
+        /// never repeats its last acknowledgement, so losing it fails a waiting peer.
         first: Option<u64> = "first=200",
         /// Drops the first packet with PSN 7 that reaches the second queue pair; `@0x12345` selects
         /// a queue pair by number; without `@`, the rule holds for each queue pair.
