@@ -19,6 +19,7 @@ pub use check::suppression;
 pub use links::{Args as LinkArgs, main as rdma_link};
 
 use adverb_device::faults::Spec;
+use adverb_device::nic::Nic;
 use adverb_device::selection::{self, Selection};
 use nix::sys::statvfs::FsFlags;
 use std::ffi::{OsStr, OsString};
@@ -133,9 +134,15 @@ pub struct Options {
     /// every process while another run writes FILE. The file of an earlier capture is replaced.
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
-    /// Stand for a NIC, with the NIC's limits and missing features: mlx5, irdma, efa, siw
-    /// (docs/nics.md)
-    #[arg(long, value_name = "NIC", value_parser = nic)]
+    #[arg(
+        long,
+        value_name = "NIC",
+        value_parser = nic,
+        help = format!(
+            "Stand for a NIC, with the NIC's limits and missing features: {} (docs/nics.md)",
+            Nic::names()
+        )
+    )]
     as_nic: Option<String>,
     /// Repeat the choices of a hunt: the schedule in a file, or the schedule of a seed (`adverb
     /// hunt`)
@@ -163,7 +170,7 @@ fn level(text: &str) -> Result<log::LevelFilter, String> {
 }
 
 fn nic(name: &str) -> Result<String, String> {
-    adverb_device::nic::Nic::by_name(name).map(|nic| nic.name.into())
+    Nic::by_name(name).map(|nic| nic.name.into())
 }
 
 /// Refuses a value of `ADVERB_LOG` unknown to the device, before the program starts.
