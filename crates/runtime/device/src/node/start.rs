@@ -3,7 +3,7 @@ use super::address_table::Addresses;
 use super::batch::Receiver;
 use super::carriers::decorate::Taps;
 use super::carriers::wire::Wire;
-use super::carriers::{Carrier, Rings, Udp, relay};
+use super::carriers::{Rings, Udp, relay};
 use super::clock::Clocks;
 use super::core::Node;
 use super::counters::Counted;
