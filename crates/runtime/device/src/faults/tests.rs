@@ -27,12 +27,11 @@ fn what_is_written_is_read() {
                     mean: Duration::from_millis(2),
                     spread: Duration::from_millis(1)
                 }),
-                ecn: Rate::NEVER,
-                delay_qp: vec![],
                 drop_psn: vec![
                     DropPsn { psn: 5, at: Some(FaultTarget::Nth(2)) },
                     DropPsn { psn: 255, at: Some(FaultTarget::Qpn(0x1234)) },
                 ],
+                ..PacketFaults::default()
             },
             rnr: Some(Duration::from_millis(50)),
             ..Spec::default()
@@ -153,6 +152,7 @@ fn any_time() -> impl Strategy<Value = Duration> {
         .prop_map(|(n, unit)| Duration::from_nanos(n * unit))
 }
 
+#[allow(clippy::needless_update, reason = "a further fault changes no test")]
 fn any_spec() -> impl Strategy<Value = Spec> {
     let rate = || {
         prop_oneof![Just(0u32), 0..=1_000_000_000u32].prop_map(|n| Rate::per_billion(n).unwrap())
@@ -185,6 +185,7 @@ fn any_spec() -> impl Strategy<Value = Spec> {
                 ecn,
                 delay_qp,
                 drop_psn,
+                ..PacketFaults::default()
             }
         },
     );
