@@ -1,41 +1,94 @@
-//! Gives the shared object its name and declares its version nodes.
+//! Gives the shared object its name, its version nodes and its exports, from the tables in
+//! `symbols`.
 //!
 //! The script declares *empty* nodes: naming symbols in it would collide with the script rustc
-//! makes itself. Which symbol belongs to which node is said by the `.symver` lines of
-//! `src/exports/`.
+//! makes itself. The `.symver` lines of `src/exports` say which symbol belongs to which node.
 
 mod linker;
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-/// Public nodes after 1.0; each inherits from the one before.
-const PUBLIC: [&str; 15] = [
-    "1.1", "1.5", "1.6", "1.7", "1.8", "1.9", "1.10", "1.11", "1.12", "1.13", "1.14", "1.15",
-    "1.16", "1.17", "1.18",
-];
+/// Every exported name.
+const TABLES: [&str; 2] = [include_str!("symbols/public.txt"), include_str!("symbols/private.txt")];
 
-/// Private nodes of rdma-core 22 to 65; each stands alone.
-const PRIVATE: [u32; 8] = [22, 25, 33, 34, 57, 59, 64, 65];
+/// The linker's script, the trampolines of `src/exports`, and a line for each name and node.
+#[derive(Default)]
+struct Made {
+    nodes: String,
+    exports: String,
+    symbols: String,
+}
+
+fn make() -> Result<Made, std::fmt::Error> {
+    let rows: Vec<[&str; 4]> = TABLES
+        .iter()
+        .flat_map(|table| table.lines().filter(|line| !line.starts_with('#')))
+        .map(|line| line.split(' ').collect::<Vec<_>>().try_into().expect("four columns"))
+        .collect();
+    let numbers = |behind: &str| -> BTreeSet<u32> {
+        let nodes = rows.iter().flat_map(|row| row[1].split('-'));
+        nodes.filter_map(|node| node.strip_prefix(behind)?.parse().ok()).collect()
+    };
+    let private = numbers("");
+    let mut made = Made::default();
+    // Each public node inherits from the node before. The others stand alone.
+    let mut parent = String::new();
+    for minor in numbers("IBVERBS_1.") {
+        writeln!(made.nodes, "IBVERBS_1.{minor} {{ }}{parent};")?;
+        parent = format!(" IBVERBS_1.{minor}");
+    }
+    for number in &private {
+        writeln!(made.nodes, "IBVERBS_PRIVATE_{number} {{ }};")?;
+    }
+    // What we offer beside rdma-core (include/adverb.h), and what librdmacm.so.1 and the preloaded
+    // object of the same build call.
+    made.nodes += "ADVERB_1.0 { };\nADVERB_PRIVATE { };\n";
+    for [name, nodes, call, target] in rows {
+        let (first, last) = nodes.split_once('-').unwrap_or((nodes, nodes));
+        let nodes: Vec<_> = match (first.parse::<u32>(), last.parse()) {
+            (Ok(first), Ok(last)) => {
+                private.range(first..=last).map(|n| format!("IBVERBS_PRIVATE_{n}")).collect()
+            }
+            _ => vec![nodes.to_owned()],
+        };
+        let older = nodes.len() - 1;
+        let versions: Vec<_> = std::iter::repeat_n("@", older).chain(["@@"]).zip(&nodes).collect();
+        if call == "data" {
+            let versions = versions.iter().map(|(at, node)| format!("{node:?} {at:?} "));
+            writeln!(made.exports, "data_object!({name:?}: {});", versions.collect::<String>())?;
+        }
+        let told = if call == "told" { "told " } else { "" };
+        let function = match target.contains("::") {
+            true => format!("{target}::{name}"),
+            false => format!("exports::private::{target}"),
+        };
+        for (at, node) in versions {
+            writeln!(made.symbols, "{name} {node}")?;
+            if call != "data" {
+                writeln!(
+                    made.exports,
+                    "trampoline!({told}{name:?}, {node:?}, {at:?}, crate::{function});"
+                )?;
+            }
+        }
+    }
+    Ok(made)
+}
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    let mut script = String::from("IBVERBS_1.0 { };\n");
-    let mut parent = "1.0";
-    for node in PUBLIC {
-        writeln!(script, "IBVERBS_{node} {{ }} IBVERBS_{parent};").expect("writing to a string");
-        parent = node;
-    }
-    for node in PRIVATE {
-        writeln!(script, "IBVERBS_PRIVATE_{node} {{ }};").expect("writing to a string");
-    }
-    // What we offer beside rdma-core (include/adverb.h).
-    script += "ADVERB_1.0 { };\n";
-    // What librdmacm.so.1 and the preloaded object of the same build call.
-    script += "ADVERB_PRIVATE { };\n";
-    let path = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"))
-        .join("libibverbs.map");
-    std::fs::write(&path, script).expect("OUT_DIR is writable");
+    let made = make().expect("writing to a string");
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let write = |name: &str, text: &str| {
+        let path = out.join(name);
+        std::fs::write(&path, text).expect("OUT_DIR is writable");
+        path
+    };
+    let path = write("libibverbs.map", &made.nodes);
+    write("exports.rs", &made.exports);
+    write("symbols.txt", &made.symbols);
 
     let arg = |text: &str| println!("cargo:rustc-cdylib-link-arg={text}");
     arg(&format!("-Wl,--version-script={}", path.display()));

@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CString, c_void};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const SYMBOLS: &str = include_str!("symbols.txt");
+/// Name and node of each row of the tables in `symbols`, written by `build.rs`.
+const SYMBOLS: &str = include_str!(concat!(env!("OUT_DIR"), "/symbols.txt"));
 
 /// What NCCL asks for; one of the mandatory ones missing turns its InfiniBand support off.
 const NCCL_MANDATORY: [&str; 22] = [
@@ -51,8 +52,8 @@ fn library() -> PathBuf {
 }
 
 fn committed() -> BTreeSet<(String, String)> {
-    let lines = SYMBOLS.lines().filter(|l| !l.starts_with('#'));
-    lines
+    SYMBOLS
+        .lines()
         .map(|l| l.split_once(' ').expect("a name and a node"))
         .map(|(name, node)| (name.to_owned(), node.to_owned()))
         .collect()
@@ -87,22 +88,51 @@ fn every_committed_symbol_is_found_at_its_node() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-#[test]
-fn nothing_else_is_exported() {
-    let run = Command::new("objdump").arg("-T").arg(library()).output();
+/// The names and nodes of a shared object. A node that is not the default is in brackets.
+fn exported(object: &Path) -> BTreeSet<(String, String)> {
+    let run = Command::new("objdump").arg("-T").arg(object).output();
     let run = run.expect("objdump: install the package binutils");
     let text = String::from_utf8(run.stdout).expect("ASCII");
-    // `ADDRESS FLAGS SECTION<tab>SIZE  NODE NAME`, the node in brackets when it is not the default.
-    let exported: BTreeSet<(String, String)> = text
-        .lines()
-        .filter(|l| l.starts_with('0') && !l.contains("*UND*"))
+    // `ADDRESS FLAGS SECTION<tab>SIZE  NODE NAME`
+    text.lines()
+        .filter(|l| l.starts_with('0') && !l.contains("*UND*") && !l.contains("*ABS*"))
         .map(|l| {
             let mut words = l.split_whitespace().rev();
-            let name = words.next().expect("a name").to_owned();
-            let node = words.next().expect("a node").trim_matches(['(', ')']).to_owned();
-            (name, node)
+            (words.next().expect("a name").to_owned(), words.next().expect("a node").to_owned())
         })
+        .collect()
+}
+
+fn plain((name, node): (String, String)) -> (String, String) {
+    (name, node.trim_matches(['(', ')']).to_owned())
+}
+
+/// The facts of the tables, by another source: the distribution's rdma-core. A public node never
+/// changes after its release. A private one may have further names in a later release.
+#[test]
+fn the_distributions_library_has_the_same_names_at_its_nodes() {
+    let run = Command::new("cc").arg("-print-file-name=libibverbs.so.1").output();
+    let path = String::from_utf8(run.expect("a C compiler").stdout).expect("UTF-8");
+    // The old layouts at this node are not claimed here.
+    let theirs: BTreeSet<_> = exported(Path::new(path.trim()))
+        .into_iter()
+        .filter(|(_, node)| node != "(IBVERBS_1.0)")
+        .map(plain)
         .collect();
+    assert!(theirs.len() > 100, "{path}: install the package libibverbs-dev: {theirs:?}");
+    let ours = committed();
+    let is_at = |all: &BTreeSet<(String, String)>, node| all.iter().any(|(_, of)| of == node);
+    let missing: Vec<_> = theirs.difference(&ours).filter(|(_, node)| is_at(&ours, node)).collect();
+    let added: Vec<_> = ours
+        .difference(&theirs)
+        .filter(|(_, node)| node.starts_with("IBVERBS_1.") && is_at(&theirs, node))
+        .collect();
+    assert!(missing.is_empty() && added.is_empty(), "missing {missing:?}, added {added:?}");
+}
+
+#[test]
+fn nothing_else_is_exported() {
+    let exported: BTreeSet<_> = exported(&library()).into_iter().map(plain).collect();
     let committed = committed();
     let unexpected: Vec<_> = exported.difference(&committed).collect();
     let missing: Vec<_> = committed.difference(&exported).collect();
@@ -128,18 +158,12 @@ fn every_name_is_found_without_a_version() {
 
 #[test]
 fn each_name_has_one_default_version() {
-    let run = Command::new("objdump").arg("-T").arg(library()).output();
-    let text = String::from_utf8(run.expect("objdump: install the package binutils").stdout)
-        .expect("ASCII");
-    let mut defaults = BTreeMap::<&str, usize>::new();
-    for line in
-        text.lines().filter(|l| l.starts_with('0') && !l.contains("*UND*") && !l.contains('('))
-    {
-        let mut words = line.split_whitespace().rev();
-        *defaults.entry(words.next().expect("a name")).or_default() += 1;
+    let mut defaults = BTreeMap::<String, usize>::new();
+    for (name, _) in exported(&library()).into_iter().filter(|(_, node)| !node.starts_with('(')) {
+        *defaults.entry(name).or_default() += 1;
     }
     for (name, node) in committed() {
-        assert_eq!(defaults.get(name.as_str()), Some(&1), "{name}@@{node}");
+        assert_eq!(defaults.get(&name), Some(&1), "{name}@@{node}");
     }
 }
 

@@ -337,7 +337,7 @@ fn inner_unreliable() {
 /// Number of packets that reached a queue pair or met a fault.
 fn packets_seen(context: &Context) -> u64 {
     let s = context.node().link().stats();
-    (s.rx_packets + s.fault_drop + s.fault_corrupt).saturating_sub(s.fault_dup)
+    (s.rx_packets + s.faults.drop + s.faults.corrupt).saturating_sub(s.faults.dup)
 }
 
 // The remaining faults, each in a separate test.

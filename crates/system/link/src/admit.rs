@@ -129,17 +129,7 @@ impl Tap {
 
     /// Counts a fault of a packet of any carrier, and logs it at level `debug`.
     pub fn count_fault(&self, fault: &Fault, head: &Head, from: &dyn Display) {
-        let counters = &self.counters;
-        for (hit, counter) in [
-            (fault.dropped, &counters.fault_drop),
-            (fault.damaged.is_some(), &counters.fault_corrupt),
-            (fault.doubled, &counters.fault_dup),
-            (fault.overtaken.is_some(), &counters.fault_reorder),
-            (fault.delayed.is_some(), &counters.fault_delay),
-            (fault.marked, &counters.fault_ecn),
-        ] {
-            add(counter, hit.into());
-        }
+        fault.count(&self.counters.faults);
         log::debug!("queue pair {:#08x}, PSN {} from {from}: {fault}", head.qpn, head.psn);
     }
 

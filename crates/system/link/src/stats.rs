@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use adverb_local::LocalStats;
 
+use crate::faults::FaultStats;
+
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// A snapshot of a link's counters since its creation.
@@ -13,6 +15,8 @@ macro_rules! counters {
             /// Datagrams dropped by the kernel because a receive buffer was full (live sockets
             /// only).
             pub rx_kernel_drops: u64,
+            /// The counters of faults on request.
+            pub faults: FaultStats,
             /// The counters for other processes of this host, and for failed socket operations.
             pub local: LocalStats,
         }
@@ -20,11 +24,16 @@ macro_rules! counters {
         #[derive(Default)]
         pub(crate) struct Counters {
             $(pub(crate) $name: AtomicU64,)*
+            pub(crate) faults: FaultStats<AtomicU64>,
         }
 
         impl Counters {
             pub(crate) fn snapshot(&self) -> LinkStats {
-                LinkStats { $($name: self.$name.load(Relaxed),)* ..LinkStats::default() }
+                LinkStats {
+                    $($name: self.$name.load(Relaxed),)*
+                    faults: self.faults.snapshot(),
+                    ..LinkStats::default()
+                }
             }
         }
 
@@ -32,6 +41,7 @@ macro_rules! counters {
             /// Names and values, for a table or a metrics page.
             pub fn named(&self) -> Vec<(&'static str, u64)> {
                 let mut named = vec![$((stringify!($name), self.$name),)* ("rx_kernel_drops", self.rx_kernel_drops)];
+                named.extend(self.faults.named());
                 named.extend(self.local.named());
                 named
             }
@@ -91,18 +101,6 @@ counters! {
     steering_tests_answered,
     /// Measurements of the steering table.
     resteers,
-    /// Packets dropped on request.
-    fault_drop,
-    /// Packets damaged on request; also counted in `rx_drop_icrc`.
-    fault_corrupt,
-    /// Packets delivered twice on request.
-    fault_dup,
-    /// Packets overtaken on request.
-    fault_reorder,
-    /// Packets delayed on request.
-    fault_delay,
-    /// Packets marked on request.
-    fault_ecn,
 }
 
 /// Adds to a counter.

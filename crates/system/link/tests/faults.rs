@@ -36,7 +36,7 @@ fn through(faults: PacketFaults, ip: IpAddr, directly: bool) -> (Member, Vec<u32
     }
     let met = |node: &Member| {
         let s = node.link.stats();
-        (s.rx_packets + s.fault_drop + s.fault_corrupt).saturating_sub(s.fault_dup)
+        (s.rx_packets + s.faults.drop + s.faults.corrupt).saturating_sub(s.faults.dup)
     };
     assert!(wait(|| met(&receiver) == u64::from(COUNT)), "{:?}", receiver.link.stats());
     let got = receiver.take(0);
@@ -55,8 +55,8 @@ fn dropped_packets_are_missing_and_the_same_ones_each_time() {
     let faults = PacketFaults { seed: 3, drop: rate(10), ..PacketFaults::default() };
     let (receiver, first) = through(faults.clone(), V4, false);
     let stats = receiver.link.stats();
-    assert!(stats.fault_drop > 0);
-    assert_eq!(first.len() as u64 + stats.fault_drop, u64::from(COUNT));
+    assert!(stats.faults.drop > 0);
+    assert_eq!(first.len() as u64 + stats.faults.drop, u64::from(COUNT));
     for (ip, directly) in [(V6, false), (V4, true)] {
         assert_eq!(through(faults.clone(), ip, directly).1, first, "another way, other faults");
     }
@@ -68,10 +68,10 @@ fn damaged_packets_fall_to_the_icrc_check() {
         let faults = PacketFaults { corrupt: rate(20), ..PacketFaults::default() };
         let (receiver, got) = through(faults, ip, directly);
         let stats = receiver.link.stats();
-        assert!(stats.fault_corrupt > 0);
+        assert!(stats.faults.corrupt > 0);
         // `fault_corrupt` is counted before `rx_drop_icrc`.
-        assert!(wait(|| receiver.link.stats().rx_drop_icrc == stats.fault_corrupt));
-        assert_eq!(got.len() as u64 + stats.fault_corrupt, u64::from(COUNT));
+        assert!(wait(|| receiver.link.stats().rx_drop_icrc == stats.faults.corrupt));
+        assert_eq!(got.len() as u64 + stats.faults.corrupt, u64::from(COUNT));
     }
 }
 
@@ -79,8 +79,8 @@ fn damaged_packets_fall_to_the_icrc_check() {
 fn doubled_packets_come_twice_in_a_row() {
     let faults = PacketFaults { dup: rate(10), ..PacketFaults::default() };
     let (receiver, mut got) = through(faults, V4, false);
-    assert!(receiver.link.stats().fault_dup > 0);
-    assert_eq!(got.len() as u64, u64::from(COUNT) + receiver.link.stats().fault_dup);
+    assert!(receiver.link.stats().faults.dup > 0);
+    assert_eq!(got.len() as u64, u64::from(COUNT) + receiver.link.stats().faults.dup);
     assert!(got.is_sorted());
     got.dedup();
     assert_eq!(got.len(), COUNT as usize);
@@ -94,8 +94,8 @@ fn overtaken_and_delayed_packets_all_arrive() {
         let faults = PacketFaults { delay, reorder, ..PacketFaults::default() };
         let (receiver, mut got) = through(faults, V4, false);
         let stats = receiver.link.stats();
-        assert_eq!(stats.fault_reorder > 0, reorder > Rate::NEVER);
-        assert_eq!(stats.fault_delay > 0, delay.is_some());
+        assert_eq!(stats.faults.reorder > 0, reorder > Rate::NEVER);
+        assert_eq!(stats.faults.delay > 0, delay.is_some());
         assert_eq!(got.is_sorted(), reorder == Rate::NEVER, "{got:?}");
         got.sort_unstable();
         assert!(got == (0..COUNT).collect::<Vec<_>>());

@@ -26,7 +26,7 @@ pub struct Args {
 
 pub fn main(args: &Args) -> Result<(), String> {
     let spec: Spec = args.faults.parse().map_err(|e: SpecError| e.to_string())?;
-    if spec.outages.is_empty() {
+    if spec.outages().is_empty() {
         return Err("no link and no device is named, as in link-down=adverb0+2s".into());
     }
     let mut asker = Asker::new().map_err(|e| format!("the processes cannot be asked: {e}"))?;

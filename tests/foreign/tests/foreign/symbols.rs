@@ -8,8 +8,10 @@ use adverb_foreign::process::{Finished, Program};
 use adverb_foreign::suite::{Case, case};
 use adverb_foreign::{Verdict, require};
 
-/// Name and version node of every default public symbol of rdma-core 44 and of the newer nodes.
-const PUBLIC: &str = include_str!("../../data/public_symbols.txt");
+/// The library's table of public names. Each row begins with the name and the version node.
+const LIST: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../crates/faces/ibverbs/symbols/public.txt");
+const PUBLIC: &str = include_str!("../../../../crates/faces/ibverbs/symbols/public.txt");
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -22,9 +24,7 @@ pub fn cases() -> Vec<Case> {
 
 fn lookup(library: &str, mode: &str) -> Result<Finished, String> {
     let program = compile("symbols")?;
-    let list = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("data/public_symbols.txt");
-    Program::new(program.display().to_string(), &[library, mode, &list.display().to_string()])
-        .run(Duration::from_secs(60))
+    Program::new(program.display().to_string(), &[library, mode, LIST]).run(Duration::from_secs(60))
 }
 
 fn nccl(library: &str) -> Verdict {

@@ -1,8 +1,9 @@
 //! The exported names and their version nodes.
 //!
 //! rustc cannot give a version to a symbol. So each export is a trampoline in assembler, named
-//! `__v_NAME_at_NODE`, which a `.symver` line renames to `NAME@@NODE`. `build.rs` makes the nodes.
-//! The trampoline of a public name jumps to [`crate::verbs::observers::control::enter`].
+//! `__v_NAME_at_NODE`, which a `.symver` line renames to `NAME@@NODE`. `build.rs` makes the nodes
+//! and the trampolines of the tables in `symbols`. The trampoline of a public name jumps to
+//! [`crate::verbs::observers::control::enter`].
 
 /// Defines one export: `trampoline!(name, node, "@@" or "@", path of the function)`.
 macro_rules! trampoline {
@@ -38,44 +39,28 @@ macro_rules! trampoline {
     };
 }
 
-/// Exports functions under their own names: `at_nodes! { [nodes] "@@" { module: names; … } }`. With
-/// `told [nodes]` the calls pass through `control::enter`: instruments see the calls, and a thread
-/// is not cancelled in them. `at_nodes! { [older; newest] { … } }` exports at the
-/// newest of several nodes as the default version, and at the older nodes besides.
-macro_rules! at_nodes {
-    (told [$($older:literal)*; $newest:literal] $entries:tt) => {
-        at_nodes! { told [$($older)*] "@" $entries }
-        at_nodes! { told [$newest] "@@" $entries }
-    };
-    ([$($node:literal)*] $at:literal $entries:tt) => { $( at_nodes! { @ [] $node $at $entries } )* };
-    (told [$($node:literal)*] $at:literal $entries:tt) => { $( at_nodes! { @ [told] $node $at $entries } )* };
-    (@ $told:tt $node:literal $at:literal { $($first:ident $(:: $rest:ident)*: $($name:ident)*; )* }) => {
-        $( at_nodes! { @ $told $node $at [$first $(:: $rest)*] $($name)* } )*
-    };
-    (@ $told:tt $node:literal $at:literal $path:tt $($name:ident)*) => {
-        $( at_nodes! { @@ $told $node $at $path $name } )*
-    };
-    (@@ [$($told:ident)?] $node:literal $at:literal [$($module:tt)*] $name:ident) => {
-        trampoline!($($told)? stringify!($name), $node, $at, $crate::$($module)*::$name);
+/// Defines the only data object of the private nodes: a C `bool` that providers set.
+macro_rules! data_object {
+    ($name:literal: $($node:literal $at:literal)*) => {
+        core::arch::global_asm!(
+            ".pushsection .bss.adverb_exports,\"aw\",@nobits",
+            $(
+                concat!(".globl __v_data_at_", $node),
+                concat!(".type __v_data_at_", $node, ",@object"),
+                concat!("__v_data_at_", $node, ":"),
+            )*
+            ".zero 1",
+            $(
+                concat!(".size __v_data_at_", $node, ", 1"),
+                concat!(".symver __v_data_at_", $node, ", ", $name, $at, $node, ", remove"),
+            )*
+            ".popsection",
+        );
     };
 }
 
-/// Exports a function of [`private`] under many names, each with the newest node as its default
-/// version: `same_target! { [older; newest] { function: names; … } }`.
-macro_rules! same_target {
-    ([$($older:literal)*; $newest:literal] $entries:tt) => {
-        $( same_target! { @ $older "@" $entries } )*
-        same_target! { @ $newest "@@" $entries }
-    };
-    (@ $node:literal $at:literal { $($target:ident: $($name:ident)*; )* }) => {
-        $( same_target! { @@ $node $at $target $($name)* } )*
-    };
-    (@@ $node:literal $at:literal $target:ident $($name:ident)*) => {
-        $( trampoline!(stringify!($name), $node, $at, $crate::exports::private::$target); )*
-    };
-}
+// The names of the tables in `symbols`, each with its `trampoline!`.
+include!(concat!(env!("OUT_DIR"), "/exports.rs"));
 
 pub mod private;
-mod private_nodes;
-mod public;
 mod random;

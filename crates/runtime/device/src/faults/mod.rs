@@ -13,16 +13,17 @@ use nix::errno::Errno;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-mod parse;
 mod spec;
 #[cfg(test)]
 mod tests;
+mod text;
+mod values;
 
 pub use adverb_link::faults::{Delay, DelayQp, DropPsn, FaultTarget, PacketFaults, Rate};
-pub use parse::SpecError;
-pub use spec::{
+pub use spec::{Injected, Spec, SpecError};
+pub use values::{
     Call, DropMad, ERRNOS, EVENTS, FailCall, KillQp, Outage, OutageKind, RaiseEvent, Refuse,
-    STATUSES, Spec,
+    STATUSES,
 };
 
 /// The environment variable.
@@ -71,24 +72,7 @@ pub(crate) struct Injector {
     mads: [AtomicU64; MadKind::ALL.len()],
     /// Number of connection requests so far.
     requests: AtomicU64,
-    pub(crate) counters: Injected,
-}
-
-/// How often each fault was injected.
-#[derive(Debug, Default)]
-pub(crate) struct Injected {
-    /// Packets answered as if no receive were posted.
-    pub(crate) rnr: AtomicU64,
-    /// Queue pairs moved to the error state.
-    pub(crate) kill_qp: AtomicU64,
-    /// Calls failed.
-    pub(crate) fail: AtomicU64,
-    /// Asynchronous events raised.
-    pub(crate) event: AtomicU64,
-    /// Connection manager messages not sent.
-    pub(crate) cm_drop: AtomicU64,
-    /// Connection requests refused.
-    pub(crate) cm_reject: AtomicU64,
+    pub(crate) counters: Injected<AtomicU64>,
 }
 
 impl Injector {
@@ -109,8 +93,8 @@ impl Injector {
     }
 
     /// Links that go down, and devices that fail.
-    pub(crate) fn outages(&self) -> &[Outage] {
-        &self.spec.outages
+    pub(crate) fn outages(&self) -> Vec<Outage> {
+        self.spec.outages()
     }
 
     /// Counts a call; answers the error if the call has to fail.

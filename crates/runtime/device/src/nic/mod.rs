@@ -131,9 +131,14 @@ impl Nic {
     /// A message with the known names.
     pub fn by_name(name: &str) -> Result<&'static Nic, String> {
         ALL.iter().find(|nic| nic.name == name).ok_or_else(|| {
-            let names: Vec<_> = ALL.iter().map(|nic| nic.name).collect();
-            format!("there is no device {name:?} to stand for; {} are possible", names.join(", "))
+            format!("there is no device {name:?} to stand for; {} are possible", Nic::names())
         })
+    }
+
+    /// All names, separated by commas.
+    #[must_use]
+    pub fn names() -> String {
+        ALL.iter().map(|nic| nic.name).collect::<Vec<_>>().join(", ")
     }
 
     pub(crate) fn limits(&self, own: Limits) -> Limits {

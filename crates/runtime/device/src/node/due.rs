@@ -1,5 +1,5 @@
 //! Due deadlines.
-use super::carriers::{Carrier, Rings, Udp};
+use super::carriers::{Rings, Udp};
 use super::core::Node;
 use super::queue_pair::AnyQp;
 use super::timers::{NEVER, Timed};
@@ -131,7 +131,7 @@ impl Node {
             // was held up. So no packet was lost.
             let late = || match Rings::of(self).filter(|_| near) {
                 Some(rings) => rings.is_behind(&inner),
-                None => Udp(self).is_behind(&inner),
+                None => Udp(self).is_behind(),
             };
             if overdue && late() {
                 let again = now + WAIT;

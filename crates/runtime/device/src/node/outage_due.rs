@@ -77,18 +77,19 @@ impl Node {
     /// Carries out what `adverb fault` asks for. Answers the reason if this is not possible.
     pub(super) fn take_fault(&self, text: &str) -> Result<(), String> {
         let spec: Spec = text.parse().map_err(|e: SpecError| e.to_string())?;
-        let Spec { outages, .. } = spec.clone();
-        if (Spec { outages, ..Spec::default() }) != spec {
+        let Spec { link_down, device_fatal, .. } = spec.clone();
+        if (Spec { link_down, device_fatal, ..Spec::default() }) != spec {
             return Err("only link-down and device-fatal are possible in a running program".into());
         }
         let open = self.ports.devices();
         let names: Vec<_> = open.keys().map(String::as_str).collect();
-        if let Some(o) = spec.outages.iter().find(|o| !open.contains_key(&o.device)) {
+        let asked = spec.outages();
+        if let Some(o) = asked.iter().find(|o| !open.contains_key(&o.device)) {
             let names = if names.is_empty() { "no device is".into() } else { names.join(", ") };
             return Err(format!("the program has not opened {}; open: {names}", o.device));
         }
         log::warn!("faults are injected: {spec}");
-        self.outages.known.lock().add(spec.outages);
+        self.outages.known.lock().add(asked);
         open.iter().for_each(|(name, scope)| self.opened(name, *scope));
         Ok(())
     }

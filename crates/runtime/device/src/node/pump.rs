@@ -1,6 +1,6 @@
 //! Pumping queue pairs: packets leave, and the effects of a step reach completion queues, events
 //! and timers.
-use super::carriers::{Carrier, DisconnectReason, Ethernet, Nowhere, Relay, Rings, Room, Udp};
+use super::carriers::{DisconnectReason, Ethernet, Nowhere, Relay, Rings, Room, Udp};
 use super::core::Node;
 use super::queue_pair::{AnyQp, QpInner};
 use super::reach::no_way;
@@ -61,11 +61,10 @@ impl Node {
 
     /// Drops the state of an earlier connection.
     pub(crate) fn disconnect(&self, inner: &mut QpInner, end: DisconnectReason) {
-        Udp(self).disconnect(inner, end);
         Relay(self).disconnect(inner, end);
-        Ethernet(self).disconnect(inner, end);
+        Ethernet(self).disconnect(inner);
         if let Some(rings) = Rings::of(self) {
-            rings.disconnect(inner, end);
+            rings.disconnect(inner);
         }
     }
 

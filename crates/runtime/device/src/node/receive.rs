@@ -1,6 +1,6 @@
 //! The receive loop over the carriers, and the path from an arrived packet to its queue pair.
 use super::batch::{Ask, Batch, DelayedAcks, Receiver, packet_of};
-use super::carriers::{Carrier, Ethernet, Handshake, Near, Placing, Relay, Rings, Udp};
+use super::carriers::{Ethernet, Handshake, Near, Placing, Relay, Rings, Udp};
 use super::clock::StepClock;
 use super::core::Node;
 use super::held_keys::HeldKeys;
@@ -142,12 +142,12 @@ impl Node {
             self.answer(&mut rx.batch);
         }
         rx.batch.hold(ask.hold);
-        Relay(self).receive(rx, &ask);
+        Relay(self).receive(rx);
         let mut any = false;
         if ask.rings
             && let Some(rings) = Rings::with_peers(self)
         {
-            any = rings.receive(rx, &ask);
+            any = rings.receive(rx);
             match rx.sockets.look(ask, || self.at_latest()) {
                 Some(look) => ask = look,
                 None => return any,
@@ -159,7 +159,7 @@ impl Node {
         }
         self.answer(&mut rx.batch);
         self.keep_delay_timer();
-        Handshake(self).answer_handshakes() | Ethernet(self).receive(rx, &ask) | any
+        Handshake(self).answer_handshakes() | Ethernet(self).receive() | any
     }
 
     /// Sends deferred ACKs and requests that wait for the next poll. Receives nothing new.

@@ -1,5 +1,5 @@
 //! An announced sleep: peers on this host ring a doorbell while a thread sleeps.
-use super::carriers::{Carrier, Rings};
+use super::carriers::Rings;
 use super::core::Node;
 
 /// The thread counts as asleep while this value lives.
@@ -14,7 +14,7 @@ impl<'a> Asleep<'a> {
     /// The thread is about to sleep on [`Node::packets_fd`].
     pub(crate) fn begin(node: &'a Node) -> Self {
         let rings = if node.is_stale() { None } else { Rings::of(node) };
-        let needless = rings.as_ref().is_some_and(Carrier::before_sleep);
+        let needless = rings.as_ref().is_some_and(Rings::before_sleep);
         Asleep { node, rings, needless }
     }
 }

@@ -3,7 +3,7 @@ use super::address_table::Addresses;
 use super::batch::Receiver;
 use super::carriers::decorate::Taps;
 use super::carriers::wire::Wire;
-use super::carriers::{Carrier, Rings, Udp, relay};
+use super::carriers::{Rings, Udp, relay};
 use super::clock::Clocks;
 use super::core::Node;
 use super::counters::Counted;
@@ -228,7 +228,7 @@ impl Node {
     pub(super) fn of(parts: Parts) -> Result<Arc<Node>, Error> {
         let Parts { process, clocks, link, host, taps, faults, news, seed } = parts;
         let policy = Policy::new(clocks.tick());
-        let outages = faults.as_ref().map_or(Vec::new(), |faults| faults.outages().to_vec());
+        let outages = faults.as_ref().map_or(Vec::new(), Injector::outages);
         Ok(Arc::new(Node {
             process,
             clocks,

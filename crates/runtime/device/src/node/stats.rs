@@ -81,22 +81,9 @@ impl Node {
             ("ring_received", &self.counters.ring_received),
         ];
         let (commits, committed) = self.commits();
-        let injected = self.faults.iter().flat_map(|faults| {
-            let counters = &faults.counters;
-            [
-                ("fault_rnr", &counters.rnr),
-                ("fault_kill_qp", &counters.kill_qp),
-                ("fault_fail", &counters.fail),
-                ("fault_event", &counters.event),
-                ("fault_cm_drop", &counters.cm_drop),
-                ("fault_cm_reject", &counters.cm_reject),
-            ]
-        });
-        let own = own
-            .into_iter()
-            .chain(injected)
-            .map(|(name, value)| (name, value.load(Ordering::Relaxed)));
-        let own = own.chain([("commits", commits), ("committed", committed)]);
+        let injected = self.faults.iter().flat_map(|faults| faults.counters.snapshot().named());
+        let own = own.into_iter().map(|(name, value)| (name, value.load(Ordering::Relaxed)));
+        let own = own.chain(injected).chain([("commits", commits), ("committed", committed)]);
         self.link.stats().named().into_iter().chain(own).chain(self.qp_counters().named()).collect()
     }
 
@@ -137,12 +124,7 @@ impl Node {
             recv_calls: link.rx_syscalls,
             packets_sent: link.tx_packets,
             packets_received: link.rx_packets,
-            packets_harmed: link.fault_drop
-                + link.fault_corrupt
-                + link.fault_dup
-                + link.fault_reorder
-                + link.fault_delay
-                + link.fault_ecn,
+            packets_harmed: link.faults.named().iter().map(|(_, count)| count).sum(),
             ring_sent: self.counters.ring_sent.load(Ordering::Relaxed),
             ring_received: self.counters.ring_received.load(Ordering::Relaxed),
         }

@@ -1,19 +1,7 @@
 //! Random draws that depend only on their arguments, and the damaged bit.
 
 use super::rules::Rate;
-
-/// The purpose of a draw, so that the draws for one packet are independent.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
-    Drop = 1,
-    Corrupt,
-    Bit,
-    Dup,
-    Reorder,
-    Passes,
-    Delay,
-    Mark,
-}
+use super::table::Kind;
 
 /// The random numbers of one packet.
 #[derive(Clone, Copy, Debug)]

@@ -21,11 +21,14 @@
 //! Exchanges without either (UC and UD from one sender; RC in lockstep) repeat exactly.
 
 mod dice;
+mod effects;
+mod items;
 mod queue;
 mod rules;
+mod table;
+mod text;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -33,10 +36,14 @@ use adverb_sync::Mutex;
 use adverb_wire::Opcode;
 
 use crate::packet::{OwnedPacket, RxPacket};
+use dice::Dice;
 pub(crate) use dice::flipped;
-use dice::{Dice, Kind};
+pub use items::{Form, Item, Value};
 use queue::Queue;
-pub use rules::{Delay, DelayQp, DropPsn, FaultTarget, PacketFaults, Rate};
+pub use rules::{Delay, DelayQp, DropPsn, FaultTarget, Rate};
+use table::Kind;
+pub use table::{Fault, FaultStats, PacketFaults};
+pub use text::{nth_qp, number};
 
 /// How long an overtaken packet waits if no later packet follows.
 const OVERTAKEN: Duration = Duration::from_millis(2);
@@ -88,25 +95,6 @@ struct QpState<P> {
     queue: Queue<P>,
 }
 
-/// The faults of a packet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Fault {
-    /// The packet is lost.
-    pub dropped: bool,
-    /// By a rule with the packet's PSN.
-    pub by_psn: bool,
-    /// A random number that determines the damaged bit.
-    pub damaged: Option<u64>,
-    /// The packet arrives twice.
-    pub doubled: bool,
-    /// Delayed until this many later packets have passed.
-    pub overtaken: Option<u64>,
-    /// Delayed for this time.
-    pub delayed: Option<Duration>,
-    /// Marked (ECN).
-    pub marked: bool,
-}
-
 /// What to do with a packet.
 pub struct Ruling<P> {
     /// The faults of the packet.
@@ -142,28 +130,11 @@ impl Fault {
     }
 }
 
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("injected:")?;
-        match (self.dropped, self.by_psn, self.damaged) {
-            (true, true, _) => return f.write_str(" dropped by its PSN"),
-            (true, ..) => return f.write_str(" dropped"),
-            (.., Some(_)) => return f.write_str(" one bit flipped, dropped by the ICRC check"),
-            _ => {}
-        }
-        if self.doubled {
-            f.write_str(" duplicated")?;
-        }
-        if let Some(passes) = self.overtaken {
-            write!(f, " held until {passes} later packet(s) have passed")?;
-        }
-        if let Some(by) = self.delayed {
-            write!(f, " delayed by {by:?}")?;
-        }
-        if self.marked {
-            f.write_str(" marked (ECN)")?;
-        }
-        Ok(())
+impl PacketFaults {
+    /// Whether no packet is affected.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        *self == PacketFaults { seed: self.seed, first: self.first, ..PacketFaults::default() }
     }
 }
 

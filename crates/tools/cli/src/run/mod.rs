@@ -19,6 +19,7 @@ pub use check::suppression;
 pub use links::{Args as LinkArgs, main as rdma_link};
 
 use adverb_device::faults::Spec;
+use adverb_device::nic::Nic;
 use adverb_device::selection::{self, Selection};
 use nix::sys::statvfs::FsFlags;
 use std::ffi::{OsStr, OsString};
@@ -121,11 +122,11 @@ pub struct Options {
         conflicts_with = "no_preload"
     )]
     sockets: Option<Option<PathBuf>>,
-    /// Faults to inject, separated by commas: drop=1%, dup=1%, reorder=5%, corrupt=0.1%,
-    /// delay=2ms±1ms (or +-), delay-qp=2@5ms, ecn=5%, first=200, drop-psn=7@#2, rnr=50ms,
-    /// kill-qp=2@after=100, fail=create_cq@3, event=port_err@1@after=20, cm-drop=rep@1,
-    /// cm-reject=1@reason=3, link-down=adverb0@5s+2s, device-fatal=adverb0@5s, seed=7
-    #[arg(long, value_name = "SPEC")]
+    #[arg(
+        long,
+        value_name = "SPEC",
+        help = format!("Faults to inject, separated by commas: {}", Spec::examples())
+    )]
     fault: Option<Spec>,
     /// Record the packets that the program sends and receives, for Wireshark (pcapng)
     ///
@@ -133,9 +134,15 @@ pub struct Options {
     /// every process while another run writes FILE. The file of an earlier capture is replaced.
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
-    /// Stand for a NIC, with the NIC's limits and missing features: mlx5, irdma, efa, siw
-    /// (docs/nics.md)
-    #[arg(long, value_name = "NIC", value_parser = nic)]
+    #[arg(
+        long,
+        value_name = "NIC",
+        value_parser = nic,
+        help = format!(
+            "Stand for a NIC, with the NIC's limits and missing features: {} (docs/nics.md)",
+            Nic::names()
+        )
+    )]
     as_nic: Option<String>,
     /// Repeat the choices of a hunt: the schedule in a file, or the schedule of a seed (`adverb
     /// hunt`)
@@ -163,7 +170,7 @@ fn level(text: &str) -> Result<log::LevelFilter, String> {
 }
 
 fn nic(name: &str) -> Result<String, String> {
-    adverb_device::nic::Nic::by_name(name).map(|nic| nic.name.into())
+    Nic::by_name(name).map(|nic| nic.name.into())
 }
 
 /// Refuses a value of `ADVERB_LOG` unknown to the device, before the program starts.

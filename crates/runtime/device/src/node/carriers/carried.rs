@@ -12,3 +12,12 @@ pub(crate) struct Carried {
     pub(crate) ring: Connected,
     pub(in crate::node) frames: KeptFrames,
 }
+
+/// The reason for disconnecting a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DisconnectReason {
+    /// RESET: the queue pair may be connected again. Unsent packets are dropped.
+    Reset,
+    /// Destruction: unsent packets are still sent.
+    Destroyed,
+}

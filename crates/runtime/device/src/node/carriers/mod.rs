@@ -1,7 +1,9 @@
-//! Carriers of packets between queue pairs, with one trait for all.
+//! Carriers of packets between queue pairs.
 //!
-//! A [`Carrier`] sends the packets of a queue pair, and takes arrived packets. There are four
-//! carriers:
+//! A carrier sends the packets of a queue pair by a [`Road`](road::Road) (`pump`), takes arrived
+//! packets (`receive`), and drops the state of an earlier connection (`disconnect`). The callers
+//! name each carrier, because their order is part of the rules: see `Node::receive_as`. There are
+//! four carriers:
 //!
 //! | carrier | between | its packets |
 //! |---|---|---|
@@ -14,7 +16,6 @@
 //! Captures and faults on request are decorators of a carrier ([`decorate`]): they do not change
 //! the path of a packet.
 mod carried;
-mod carrier;
 pub(crate) mod decorate;
 pub(crate) mod frames;
 mod nowhere;
@@ -24,9 +25,7 @@ mod road;
 pub(crate) mod udp;
 pub(crate) mod wire;
 
-pub(crate) use carried::Carried;
-pub(in crate::node) use carrier::Carrier;
-pub(crate) use carrier::DisconnectReason;
+pub(crate) use carried::{Carried, DisconnectReason};
 pub(crate) use frames::Ethernet;
 pub(in crate::node) use nowhere::Nowhere;
 pub(crate) use relay::Relay;

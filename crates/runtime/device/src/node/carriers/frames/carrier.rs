@@ -1,6 +1,4 @@
 //! Sending and receiving of the frame carrier: see the folder's page.
-use crate::node::batch::{Ask, Receiver};
-use crate::node::carriers::carrier::{Carrier, DisconnectReason};
 use crate::node::carriers::road::{Road, Room, Unsent, copy_payload, drain};
 use crate::node::clock::StepClock;
 use crate::node::core::Node;
@@ -52,8 +50,9 @@ impl Road for Frames<'_> {
 #[derive(Clone, Copy)]
 pub(crate) struct Ethernet<'a>(pub(crate) &'a Node);
 
-impl Carrier for Ethernet<'_> {
-    fn pump(&self, qp: &AnyQp, inner: &mut QpInner, tx: &mut Tx) -> Room {
+impl Ethernet<'_> {
+    /// Sends the frames of a queue pair.
+    pub(in crate::node) fn pump(&self, qp: &AnyQp, inner: &mut QpInner, tx: &mut Tx) -> Room {
         let (node, Some(port)) = (self.0, &qp.port) else { return Room::Yes };
         let mut road = Frames { node, port: &**port, taken: Vec::new() };
         let clock = StepClock::new(&node.clocks, false);
@@ -61,7 +60,7 @@ impl Carrier for Ethernet<'_> {
     }
 
     /// Gives arrived frames to the right queue pairs.
-    fn receive(&self, _: &mut Receiver, _: &Ask) -> bool {
+    pub(in crate::node) fn receive(&self) -> bool {
         let node = self.0;
         let frames = node.link.frames();
         for raw in &frames {
@@ -78,16 +77,11 @@ impl Carrier for Ethernet<'_> {
         !frames.is_empty()
     }
 
-    fn is_behind(&self, _: &QpInner) -> bool {
-        false
-    }
-
-    fn disconnect(&self, inner: &mut QpInner, _: DisconnectReason) {
+    /// Drops the state of an earlier connection.
+    pub(in crate::node) fn disconnect(&self, inner: &mut QpInner) {
         inner.carried.frames.clear();
     }
-}
 
-impl Ethernet<'_> {
     /// Puts a frame into a queue pair's next receive.
     pub(crate) fn give(&self, qp: &AnyQp, frame: &[u8], tx: &mut Tx) {
         let mut inner = qp.inner.lock();

@@ -1,13 +1,11 @@
 //! Sending and receiving of the relay: see the folder's page.
 use super::backlog::Backlog;
 use super::state::takes_receive;
-use crate::node::batch::{Ask, Receiver, packet_of};
-use crate::node::carriers::carrier::{Carrier, DisconnectReason};
-use crate::node::carriers::road::Room;
+use crate::node::batch::{Receiver, packet_of};
+use crate::node::carriers::DisconnectReason;
 use crate::node::core::Node;
 use crate::node::loopback::tell_of_datagram;
 use crate::node::queue_pair::{AnyQp, QpInner};
-use crate::node::tx::Tx;
 use adverb_engine::QpType;
 use adverb_link::{OwnedPacket, RxPacket};
 use adverb_local::Delivery;
@@ -20,22 +18,12 @@ use std::time::Duration;
 #[derive(Clone, Copy)]
 pub(crate) struct Relay<'a>(pub(crate) &'a Node);
 
-impl Carrier for Relay<'_> {
-    /// Sends waiting packets. The queue pair sends by [`udp`](super::udp), which fills the backlog.
-    fn pump(&self, qp: &AnyQp, inner: &mut QpInner, _: &mut Tx) -> Room {
-        let backlog = &mut inner.carried.relay.backlog;
-        if self.flush_backlog(qp.qp_type() == QpType::Ud, backlog) {
-            Room::Yes
-        } else {
-            Room::Later
-        }
-    }
-
+impl Relay<'_> {
     /// Takes packets that waited for a receive.
     #[inline]
-    fn receive(&self, rx: &mut Receiver, _: &Ask) -> bool {
+    pub(in crate::node) fn receive(&self, rx: &mut Receiver) {
         if !self.0.relay.any_pending.load(Ordering::Acquire) {
-            return false;
+            return;
         }
         let batch = &mut rx.batch;
         self.take_pending(|qp, inner, p| {
@@ -45,14 +33,10 @@ impl Carrier for Relay<'_> {
                 self.0.handle(&mut batch.tx, qp, inner, &packet, None);
             }
         });
-        false
     }
 
-    fn is_behind(&self, inner: &QpInner) -> bool {
-        !inner.carried.relay.pending.is_empty()
-    }
-
-    fn disconnect(&self, inner: &mut QpInner, end: DisconnectReason) {
+    /// Drops the packets of an earlier connection, or lets unsent packets leave.
+    pub(in crate::node) fn disconnect(&self, inner: &mut QpInner, end: DisconnectReason) {
         let waiting = &mut inner.carried.relay;
         waiting.pending.clear();
         match end {
@@ -60,9 +44,7 @@ impl Carrier for Relay<'_> {
             DisconnectReason::Destroyed => self.keep_leaving(std::mem::take(&mut waiting.backlog)),
         }
     }
-}
 
-impl Relay<'_> {
     /// Makes room in the backlog. `false` while an owner has not taken earlier messages.
     pub(in crate::node) fn has_room(&self, qp: &AnyQp, backlog: &mut Backlog) -> bool {
         if backlog.is_due() {

@@ -1,11 +1,10 @@
-//! Sending of the ring carrier, and its implementation of [`Carrier`]: see the folder's page.
+//! Sending of the ring carrier, and the methods which the node calls: see the folder's page.
 use super::record::{BY_REFERENCE, LONG, LONGEST, PACKET, REFERENCE};
 use super::rings::Rings;
 use super::state::Connected;
 use crate::host::{PRIVATE, Peer, Referred, SHARED, Seen, TxRing};
 use crate::mapping::dma_buf_was_registered;
-use crate::node::batch::{Ask, Receiver};
-use crate::node::carriers::carrier::{Carrier, DisconnectReason};
+use crate::node::batch::Receiver;
 use crate::node::carriers::decorate::{Captured, Hold, Tape, Taps};
 use crate::node::carriers::road::{Road, Room, Unsent, copy_payload, drain};
 use crate::node::clock::StepClock;
@@ -122,11 +121,11 @@ impl Road for Ring<'_> {
     }
 }
 
-impl Carrier for Rings<'_> {
+impl Rings<'_> {
     /// Performs requests in the peer's memory where possible, and sends the rest through the peer's
     /// ring.
     #[inline]
-    fn pump(&self, qp: &AnyQp, inner: &mut QpInner, tx: &mut Tx) -> Room {
+    pub(in crate::node) fn pump(&self, qp: &AnyQp, inner: &mut QpInner, tx: &mut Tx) -> Room {
         let Some(peer) = inner.carried.ring.peer.take() else { return Room::Yes };
         let end = self.pump_to(&peer, qp, inner, tx);
         inner.carried.ring.peer.get_or_insert(peer);
@@ -134,7 +133,7 @@ impl Carrier for Rings<'_> {
     }
 
     #[inline]
-    fn receive(&self, rx: &mut Receiver, _: &Ask) -> bool {
+    pub(in crate::node) fn receive(&self, rx: &mut Receiver) -> bool {
         let Receiver { batch, rings, .. } = rx;
         self.host.refresh(rings);
         let released = self.node.taps.as_ref().is_some_and(|taps| taps.release(self.node, batch));
@@ -144,21 +143,24 @@ impl Carrier for Rings<'_> {
         self.receive_from(&mut rings.list, batch) | released
     }
 
-    fn sources(&self, each: &mut dyn FnMut(BorrowedFd<'_>)) {
+    /// Names the descriptor that is readable after an arrival.
+    pub(in crate::node) fn sources(&self, each: &mut dyn FnMut(BorrowedFd<'_>)) {
         self.host.control_fd().into_iter().for_each(each);
     }
 
-    fn before_sleep(&self) -> bool {
+    /// Announces that a thread is about to sleep. `true`: a packet has already arrived.
+    pub(in crate::node) fn before_sleep(&self) -> bool {
         self.host.sleeps();
         self.host.any() && self.hold()
     }
 
-    fn after_sleep(&self) {
+    /// Ends the announcement.
+    pub(in crate::node) fn after_sleep(&self) {
         self.host.awake();
     }
 
     /// Either process has unread records of the other.
-    fn is_behind(&self, inner: &QpInner) -> bool {
+    pub(in crate::node) fn is_behind(&self, inner: &QpInner) -> bool {
         let Some(peer) = &inner.carried.ring.peer else { return false };
         let read = || self.node.receiver.try_lock().is_some_and(|rx| rx.rings.are_empty());
         !peer.was_left() && (peer.is_behind() || !read())
@@ -166,7 +168,7 @@ impl Carrier for Rings<'_> {
 
     /// Drops everything of the old peer: its memory, and cached entries of the tables. The next
     /// peer's tables may use the same numbers.
-    fn disconnect(&self, inner: &mut QpInner, _: DisconnectReason) {
+    pub(in crate::node) fn disconnect(&self, inner: &mut QpInner) {
         let Connected { peer, heard, long, seen, hold, .. } = &mut inner.carried.ring;
         (*peer, *heard, *long, *seen) = (None, false, false, Seen::default());
         *hold = Hold::default();

@@ -3,7 +3,6 @@
 use crate::error::Error;
 use crate::interfaces::{ip_of, is_link_local};
 use crate::node::batch::{Ask, BUDGET, Receiver};
-use crate::node::carriers::carrier::{Carrier, DisconnectReason};
 use crate::node::carriers::relay::{Backlog, Relay};
 use crate::node::carriers::road::{Road, Room, Unsent, copy_payload, drain};
 use crate::node::carriers::udp::state::KnownRoute;
@@ -125,8 +124,9 @@ impl Road for Network<'_> {
 #[derive(Clone, Copy)]
 pub(crate) struct Udp<'a>(pub(crate) &'a Node);
 
-impl Carrier for Udp<'_> {
-    fn pump(&self, qp: &AnyQp, inner: &mut QpInner, tx: &mut Tx) -> Room {
+impl Udp<'_> {
+    /// Sends the packets of a queue pair.
+    pub(in crate::node) fn pump(&self, qp: &AnyQp, inner: &mut QpInner, tx: &mut Tx) -> Room {
         let node = self.0;
         let clock = StepClock::new(&node.clocks, false);
         let QpInner { engine, carried, .. } = inner;
@@ -147,25 +147,24 @@ impl Carrier for Udp<'_> {
         drain(node, engine, &mut network, &clock, effects, node.keys.read())
     }
 
-    fn receive(&self, rx: &mut Receiver, ask: &Ask) -> bool {
+    /// Takes arrived packets and gives them to the queue pairs. `true` if there were any.
+    pub(in crate::node) fn receive(&self, rx: &mut Receiver, ask: &Ask) -> bool {
         let node = self.0;
         let Receiver { buffers, batch, .. } = rx;
         node.link.recv(ask.from, buffers, BUDGET, &mut |run| node.dispatch(batch, run)) > 0
     }
 
-    fn sources(&self, each: &mut dyn FnMut(BorrowedFd<'_>)) {
+    /// Names the descriptors that are readable after an arrival.
+    pub(in crate::node) fn sources(&self, each: &mut dyn FnMut(BorrowedFd<'_>)) {
         self.0.link.for_each_fd(&mut |_, fd| each(fd));
     }
 
-    fn is_behind(&self, _: &QpInner) -> bool {
+    /// May a missing packet still be on the way within this host?
+    pub(in crate::node) fn is_behind(&self) -> bool {
         // Another thread is receiving at this moment, and may be held up.
         self.0.receiver.is_locked()
     }
 
-    fn disconnect(&self, _: &mut QpInner, _: DisconnectReason) {}
-}
-
-impl Udp<'_> {
     /// Sends a packet outside of any queue pair.
     ///
     /// # Errors
