@@ -13,6 +13,7 @@ mod loopback;
 mod neighbour;
 mod own_addresses;
 pub mod owner;
+mod process;
 mod refused;
 pub mod sys;
 mod user;
@@ -22,9 +23,12 @@ pub use error::OsError;
 pub use failures::SocketErrors;
 pub use interfaces::{InterfaceNews, LinkInfo, links, outward_addresses};
 pub use loopback::open_loopback;
-pub use neighbour::{NoWay, ask_neighbour, find_neighbour, neighbour_is_known, no_way_now};
+pub use neighbour::{
+    NoWay, ask_neighbour, find_neighbour, neighbour_is_known, no_way_now, scope_in,
+};
 pub use own_addresses::OwnAddresses;
 pub use owner::users_can_be_told_apart;
+pub use process::{ProcessStat, processes, runs_own_executable};
 pub use refused::{refused_connection, refused_memory};
 pub use sys::{
     Mask, OwnFd, Transit, Uncancellable, Uncancelled, add_byte, await_signal, chosen,
