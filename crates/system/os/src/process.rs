@@ -2,18 +2,14 @@
 
 use std::fmt::Display;
 
-/// A process, from `/proc/PID/stat`.
+/// A process, from `/proc/PID/stat`: its number, the letter of its state (`Z` or `X` after its
+/// end), its parent, its group, and its start in ticks since boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessStat {
-    /// The number of the process.
     pub pid: i32,
-    /// The letter of its state: `Z` or `X` after its end.
     pub state: char,
-    /// The parent.
     pub parent: i32,
-    /// The process group.
     pub group: i32,
-    /// The start, in ticks since boot.
     pub start: u64,
 }
 
