@@ -94,12 +94,16 @@ unit: ids ## tests of Adverb's own crates
 	$(MAKE) --jobs $(if $(HAS_NET),2,1) --keep-going unit-1 unit-2
 
 .PHONY: unit-1 unit-2
+# Both write at once, so each writes whole lines.
+unit-1 unit-2: SHELL = /bin/bash
+unit-1 unit-2: .SHELLFLAGS = -o pipefail -c
+BY_LINES = 2>&1 | grep -a --line-buffered ''
 unit-1:
-	$(if $(HAS_NET),$(OWN_NET)) $(UNIT) --test '[a-fh-k]*'
+	$(if $(HAS_NET),$(OWN_NET)) $(UNIT) --test '[a-fh-k]*' $(BY_LINES)
 
 unit-2:
-	$(UNIT) --lib --bins --examples --test '[!a-fh-k]*'
-	$(UNIT) --doc
+	$(UNIT) --lib --bins --examples --test '[!a-fh-k]*' $(BY_LINES)
+	$(UNIT) --doc $(BY_LINES)
 
 # A network of its own, where there can be one: packets may arrive at any process of a network.
 ndkpi: ## tests of NDKPI, a workspace of its own

@@ -15,6 +15,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use adverb_text::copies::{Library, library};
 
+use crate::path::exists;
 use crate::real::{errno, real, reals, set_errno};
 
 /// The names that this module defines.
@@ -63,12 +64,6 @@ unsafe extern "C-unwind" fn name_for(name: *const c_char) -> *const c_char {
     };
     set_errno(before);
     answer
-}
-
-/// Whether a path exists, without the interposed functions.
-fn exists(path: *const c_char) -> bool {
-    // SAFETY: a string; the call changes nothing.
-    unsafe { libc::syscall(libc::SYS_faccessat, libc::AT_FDCWD, path, libc::F_OK) == 0 }
 }
 
 /// Makes the drop-in library's symbols global, once.

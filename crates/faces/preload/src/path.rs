@@ -196,7 +196,7 @@ fn value(variable: &CStr) -> Option<&'static [u8]> {
 }
 
 /// Asks the kernel directly, because the C library's functions for this lead back to this crate.
-fn exists(path: *const c_char) -> bool {
+pub(crate) fn exists(path: *const c_char) -> bool {
     // SAFETY: a string; the call changes nothing.
     unsafe { libc::syscall(libc::SYS_faccessat, libc::AT_FDCWD, path, libc::F_OK) == 0 }
 }

@@ -18,6 +18,7 @@
 //! The survivor of a run ([`crate::leave_behind`]) is spared. The survivor ends by itself after the
 //! programs have ended and the peers have been told.
 use crate::apart::{SURVIVOR, copy, one_thread};
+use adverb_os::ProcessStat;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::{set_child_subreaper, set_pdeathsig};
@@ -230,10 +231,11 @@ fn end_all(spared: Pid) {
     let mut empty = 0;
     // `/proc` is not a snapshot: a process forked during the search may be missing.
     while empty < 2 && begun.elapsed() < GIVE_UP {
-        let all = processes();
+        let all = all_processes();
         let ours = descendants(&all);
-        let is_ours = |p: &Process| ours.contains(&p.pid) && (p.is_zombie || !is_survivor(p.pid));
-        let left: Vec<_> = all.iter().filter(|p| !p.is_zombie && is_ours(p)).collect();
+        let is_ours =
+            |p: &ProcessStat| ours.contains(&p.pid) && (p.has_ended() || !is_survivor(p.pid));
+        let left: Vec<_> = all.iter().filter(|p| !p.has_ended() && is_ours(p)).collect();
         empty = if left.is_empty() { empty + 1 } else { 0 };
         for process in left.into_iter().filter(|p| p.parent == me) {
             let group = process.group;
@@ -248,21 +250,8 @@ fn end_all(spared: Pid) {
     }
 }
 
-/// A process as listed in `/proc`.
-struct Process {
-    pid: i32,
-    is_zombie: bool,
-    parent: i32,
-    group: i32,
-}
-
-fn processes() -> Vec<Process> {
-    let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    all.filter_map(|entry| process(entry.file_name().to_str()?.parse().ok()?)).collect()
-}
-
 /// The children of a process with one thread. `None`: the kernel does not list them.
-fn children(parent: i32) -> Option<Vec<Process>> {
+fn children(parent: i32) -> Option<Vec<ProcessStat>> {
     let list = || std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
     // The kernel may leave out a child while another child ends, so the list is read twice.
     let texts = [list().ok()?, list().ok()?];
@@ -271,23 +260,14 @@ fn children(parent: i32) -> Option<Vec<Process>> {
         .flat_map(|text| text.split_ascii_whitespace())
         .filter_map(|id| id.parse().ok())
         .collect();
-    Some(all.into_iter().filter_map(process).collect())
+    Some(all.into_iter().filter_map(ProcessStat::of).collect())
 }
 
-fn process(pid: i32) -> Option<Process> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // pid (comm) state ppid pgrp
-    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
-    let is_zombie = matches!(fields.next()?, "Z" | "X");
-    Some(Process {
-        pid,
-        is_zombie,
-        parent: fields.next()?.parse().ok()?,
-        group: fields.next()?.parse().ok()?,
-    })
+fn all_processes() -> Vec<ProcessStat> {
+    adverb_os::processes().filter_map(ProcessStat::of).collect()
 }
 
-fn descendants(all: &[Process]) -> HashSet<i32> {
+fn descendants(all: &[ProcessStat]) -> HashSet<i32> {
     let mut known = HashSet::from([getpid().as_raw()]);
     loop {
         let before = known.len();
@@ -303,10 +283,9 @@ fn descendants(all: &[Process]) -> HashSet<i32> {
 
 /// A survivor runs the same executable and has set this name. No other program does both.
 fn is_survivor(pid: i32) -> bool {
-    let exe = |of: &str| std::fs::read_link(format!("/proc/{of}/exe")).ok();
     let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
     name.trim_ascii_end() == SURVIVOR.to_bytes()
-        && exe(&pid.to_string()).is_some_and(|e| exe("self") == Some(e))
+        && adverb_os::runs_own_executable(pid) == Some(true)
 }
 
 /// Ends all orphaned processes that were started with this value of an environment variable. The
@@ -315,13 +294,13 @@ fn is_survivor(pid: i32) -> bool {
 pub fn end_orphans(variable: &str, value: &[u8]) {
     let wanted = [variable.as_bytes(), b"=", value].concat();
     let (begun, me, reaper) = (Instant::now(), getpid().as_raw(), getppid().as_raw());
-    let is_marked = |p: &Process| {
+    let is_marked = |p: &ProcessStat| {
         let environment = std::fs::read(format!("/proc/{}/environ", p.pid)).unwrap_or_default();
         environment.split(|b| *b == 0).any(|entry| entry == wanted) && !is_survivor(p.pid)
     };
     while begun.elapsed() < GIVE_UP {
-        let all = children(reaper).unwrap_or_else(processes);
-        let orphans = all.iter().filter(|p| p.parent == reaper && p.pid != me && !p.is_zombie);
+        let all = children(reaper).unwrap_or_else(all_processes);
+        let orphans = all.iter().filter(|p| p.parent == reaper && p.pid != me && !p.has_ended());
         let marked: Vec<_> = orphans.filter(|p| is_marked(p)).collect();
         if marked.is_empty() {
             return;

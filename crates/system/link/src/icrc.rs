@@ -20,7 +20,7 @@ fn metas(src: &SocketAddr, dst: &SocketAddr, covered: usize) -> (IpMeta, UdpMeta
 }
 
 /// The kernel refuses mixed families, so such packets never leave the machine; any value will do.
-fn octets(ip: IpAddr) -> [u8; 16] {
+pub(crate) fn octets(ip: IpAddr) -> [u8; 16] {
     match ip {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
         IpAddr::V6(v6) => v6.octets(),

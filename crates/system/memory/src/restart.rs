@@ -41,6 +41,15 @@ enum SequenceOutcome {
     Again,
 }
 
+/// The outcome by the flag that a sequence leaves.
+fn outcome(flag: u32) -> SequenceOutcome {
+    match flag {
+        0 => SequenceOutcome::Done,
+        1 => SequenceOutcome::Withdrawn,
+        _ => SequenceOutcome::Again,
+    }
+}
+
 /// The owner has taken back the memory. Part of a copy may have happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Withdrawn;

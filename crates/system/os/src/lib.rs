@@ -13,6 +13,7 @@ mod loopback;
 mod neighbour;
 mod own_addresses;
 pub mod owner;
+mod process;
 mod refused;
 pub mod sys;
 mod user;
@@ -24,9 +25,11 @@ pub use interfaces::{InterfaceNews, LinkInfo, links, outward_addresses};
 pub use loopback::open_loopback;
 pub use neighbour::{
     NoWay, ask_neighbour, ethernet_address, find_neighbour, neighbour_is_known, no_way_now,
+    scope_in,
 };
 pub use own_addresses::OwnAddresses;
 pub use owner::users_can_be_told_apart;
+pub use process::{ProcessStat, processes, runs_own_executable};
 pub use refused::{refused_connection, refused_memory};
 pub use sys::{
     Mask, OwnFd, Transit, Uncancellable, Uncancelled, add_byte, await_signal, chosen,

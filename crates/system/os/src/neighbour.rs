@@ -122,7 +122,7 @@ fn unknown_from(source: IpAddr, destination: SocketAddr) -> Result<Option<(IpAdd
 /// A socket for datagrams from `source` to `destination`, which get no answer. The kernel looks up
 /// the route here.
 fn toward(source: IpAddr, destination: SocketAddr) -> io::Result<UdpSocket> {
-    let scope = scope_of(destination);
+    let scope = scope_in(destination);
     let at = |ip: IpAddr, port| match ip {
         IpAddr::V4(_) => SocketAddr::new(ip, port),
         IpAddr::V6(v6) => std::net::SocketAddrV6::new(v6, port, 0, scope).into(),
@@ -149,10 +149,10 @@ fn next_hop(destination: SocketAddr) -> io::Result<Option<(IpAddr, u32)>> {
     (request[0], request[1]) =
         if ip.is_ipv4() { (libc::AF_INET as u8, 32) } else { (libc::AF_INET6 as u8, 128) };
     attribute(&mut request, libc::RTA_DST, ip);
-    if scope_of(destination) != 0 {
+    if scope_in(destination) != 0 {
         request.extend_from_slice(&8u16.to_ne_bytes());
         request.extend_from_slice(&libc::RTA_OIF.to_ne_bytes());
-        request.extend_from_slice(&scope_of(destination).to_ne_bytes());
+        request.extend_from_slice(&scope_in(destination).to_ne_bytes());
     }
     let route = netlink::get(libc::NETLINK_ROUTE, libc::RTM_GETROUTE, &request)?;
     if route.get(7) != Some(&libc::RTN_UNICAST) {
@@ -225,7 +225,9 @@ fn attribute(request: &mut Vec<u8>, kind: u16, ip: IpAddr) {
     }
 }
 
-fn scope_of(address: SocketAddr) -> u32 {
+/// The interface in an address; 0 if the address names none.
+#[must_use]
+pub fn scope_in(address: SocketAddr) -> u32 {
     match address {
         SocketAddr::V6(v6) => v6.scope_id(),
         SocketAddr::V4(_) => 0,

@@ -5,6 +5,7 @@
 //! file that appears, so it wakes no thread of the program.
 use crate::results::source::{line_of, line_with_caller, source_of};
 use adverb_check::{Told, ToldCall, Weight};
+use adverb_os::ProcessStat;
 use std::collections::HashSet;
 use std::fs;
 use std::io::Write;
@@ -120,8 +121,7 @@ impl Drop for Examination {
 }
 
 fn lives(pid: &str) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+    ProcessStat::of(pid).is_some_and(|stat| !stat.has_ended())
 }
 
 /// Reports that explain a failure.

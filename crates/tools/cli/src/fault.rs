@@ -60,10 +60,7 @@ fn is_of(pid: i32, ancestor: i32) -> bool {
         if at == ancestor {
             return true;
         }
-        let stat = std::fs::read_to_string(format!("/proc/{at}/stat")).unwrap_or_default();
-        // The name is in parentheses, and may contain any character.
-        let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1));
-        at = parent.and_then(|parent| parent.parse().ok()).unwrap_or(0);
+        at = adverb_os::ProcessStat::of(at).map_or(0, |stat| stat.parent);
     }
     false
 }

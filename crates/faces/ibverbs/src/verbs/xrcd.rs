@@ -1,4 +1,5 @@
 //! XRC domains. Within this process, domains opened on the same file are one domain.
+use super::files::inode;
 use super::{done, failed_null};
 use crate::abi::*;
 use crate::handles::{Origin, live, reserve};
@@ -61,16 +62,6 @@ fn open(context: *mut ibv_context, attr: &ibv_xrcd_init_attr) -> Result<*mut ibv
     let xrcd = Xrcd::open(&obj.context, Some(file))?;
     *files.entry(file).or_default() += 1;
     Ok(give(xrcd, Some(file)))
-}
-
-fn inode(fd: c_int) -> Result<(u64, u64), Error> {
-    // SAFETY: all zero bytes are a valid `stat`, which the call fills.
-    let (stat, done) = unsafe {
-        let mut stat: libc::stat = core::mem::zeroed();
-        let done = libc::fstat(fd, &raw mut stat);
-        (stat, done)
-    };
-    if done == 0 { Ok((stat.st_dev, stat.st_ino)) } else { Err(Errno::last().into()) }
 }
 
 /// Slot `close_xrcd`.

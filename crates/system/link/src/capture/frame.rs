@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::icrc::ICRC_LEN;
+use crate::icrc::{ICRC_LEN, octets};
 
 const UDP_LEN: usize = 8;
 const PROTOCOL_UDP: u8 = 17;
@@ -162,13 +162,6 @@ impl Near {
             sum => sum,
         };
         frame[46..48].copy_from_slice(&checksum.to_be_bytes());
-    }
-}
-
-fn octets(ip: IpAddr) -> [u8; 16] {
-    match ip {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
-        IpAddr::V6(v6) => v6.octets(),
     }
 }
 

@@ -3,7 +3,7 @@
 //! A store after the check stays after it, because a branch stands in between. A load may be
 //! performed before the check. The memory was open then, because an entry valid at the check was
 //! valid before.
-use super::{Look, SequenceOutcome, Slot};
+use super::{Look, SequenceOutcome, Slot, outcome};
 use core::arch::asm;
 
 /// The address from which `__rseq_offset` counts.
@@ -15,14 +15,6 @@ pub(super) fn thread_pointer() -> *mut u8 {
         asm!("mrs {}, tpidr_el0", out(reg) pointer, options(nostack, nomem, preserves_flags))
     };
     pointer
-}
-
-fn outcome(flag: u32) -> SequenceOutcome {
-    match flag {
-        0 => SequenceOutcome::Done,
-        1 => SequenceOutcome::Withdrawn,
-        _ => SequenceOutcome::Again,
-    }
 }
 
 /// Enters the sequence and checks the words, up to the instructions of the access.

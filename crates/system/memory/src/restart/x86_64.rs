@@ -4,7 +4,7 @@
 //! length, abort handler. The sequence goes from `33:` to `44:`, which is just behind its last
 //! instruction. The four bytes before the abort handler `55:` are the signature registered by
 //! glibc, inside a trapping instruction.
-use super::{Look, SequenceOutcome, Slot};
+use super::{Look, SequenceOutcome, Slot, outcome};
 use core::arch::asm;
 
 /// The address from which `__rseq_offset` counts.
@@ -14,14 +14,6 @@ pub(super) fn thread_pointer() -> *mut u8 {
     // SAFETY: reads the word at the thread pointer. By the ABI this word holds its own address.
     unsafe { asm!("mov {}, fs:0", out(reg) pointer, options(nostack, readonly, preserves_flags)) };
     pointer
-}
-
-fn outcome(flag: u32) -> SequenceOutcome {
-    match flag {
-        0 => SequenceOutcome::Done,
-        1 => SequenceOutcome::Withdrawn,
-        _ => SequenceOutcome::Again,
-    }
 }
 
 /// Enters the sequence and checks the words, up to the instructions of the access.

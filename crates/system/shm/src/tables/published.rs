@@ -328,8 +328,5 @@ impl Drop for Claim {
 
 /// The start time of this process; 0 if the system does not say.
 fn start_time() -> u64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // Field 22. The second field is a name in parentheses, which may contain any character.
-    let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
-    behind.split_whitespace().nth(19).and_then(|field| field.parse().ok()).unwrap_or(0)
+    adverb_os::ProcessStat::of("self").map_or(0, |stat| stat.start)
 }

@@ -90,18 +90,15 @@ fn shared_by_adverb(table: &str, user: u32) -> usize {
 /// The process with a socket open, where the kernel shows it.
 fn holder(inode: u64) -> Option<String> {
     let link = format!("socket:[{inode}]");
-    let processes = fs::read_dir("/proc").ok()?.flatten();
-    for process in
-        processes.filter(|p| p.file_name().to_string_lossy().bytes().all(|b| b.is_ascii_digit()))
-    {
-        let Ok(files) = fs::read_dir(process.path().join("fd")) else { continue };
+    for process in adverb_os::processes() {
+        let Ok(files) = fs::read_dir(format!("/proc/{process}/fd")) else { continue };
         if files
             .flatten()
             .any(|file| fs::read_link(file.path()).is_ok_and(|to| to.as_os_str() == &*link))
         {
-            let name = fs::read(process.path().join("comm")).unwrap_or_default();
+            let name = fs::read(format!("/proc/{process}/comm")).unwrap_or_default();
             let name = String::from_utf8_lossy(&name);
-            return Some(named(&process.file_name().to_string_lossy(), name.trim_end()));
+            return Some(named(&process.to_string(), name.trim_end()));
         }
     }
     None

@@ -99,8 +99,7 @@ impl Watcher {
     /// Has the program begun? Before, the leader runs `adverb run`, which is the executable of this
     /// process.
     fn has_begun(leader: u32) -> bool {
-        let exe = |of: &str| std::fs::read_link(format!("/proc/{of}/exe")).ok();
-        exe(&leader.to_string()).is_some_and(|theirs| exe("self") != Some(theirs))
+        adverb_os::runs_own_executable(leader.cast_signed()) == Some(false)
     }
 
     pub fn look(&mut self) {
@@ -197,10 +196,8 @@ fn read_from(path: &Path, from: u64) -> String {
 /// The processes of groups. `others`: the processes of no group, as far as known.
 fn members(groups: &[u32], others: &mut HashSet<i32>) -> Vec<Process> {
     let (mut all, mut still) = (Vec::new(), HashSet::new());
-    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let Some(id) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
-        if others.contains(&id) || !is_of(&entry.path(), groups) {
+    for id in adverb_os::processes() {
+        if others.contains(&id) || !is_of(id, groups) {
             still.insert(id);
         } else {
             all.push(Process::Number(id));
@@ -247,13 +244,9 @@ fn listens(process: &Path) -> bool {
     })
 }
 
-fn is_of(process: &Path, groups: &[u32]) -> bool {
-    let stat = std::fs::read_to_string(process.join("stat")).unwrap_or_default();
-    // pid (comm) state ppid pgrp
-    let Some((_, rest)) = stat.rsplit_once(") ") else { return false };
-    let mut fields = rest.split(' ');
-    fields.next() != Some("Z")
-        && fields.nth(1).and_then(|n| n.parse().ok()).is_some_and(|n| groups.contains(&n))
+fn is_of(pid: i32, groups: &[u32]) -> bool {
+    adverb_os::ProcessStat::of(pid)
+        .is_some_and(|stat| !stat.has_ended() && groups.contains(&stat.group.cast_unsigned()))
 }
 
 #[cfg(test)]

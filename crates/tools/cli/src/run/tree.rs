@@ -117,8 +117,8 @@ pub fn forget_old(parent: &Path, kind: &str) {
     }
     // A program and all its children have the tree's path in their environment. The environment of
     // other users' processes cannot be read, but no such process uses this user's trees.
-    for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Ok(environment) = fs::read(process.path().join("environ")) else { continue };
+    for process in adverb_os::processes() {
+        let Ok(environment) = fs::read(format!("/proc/{process}/environ")) else { continue };
         old.retain(|path| !names(&environment, path));
     }
     for path in old {

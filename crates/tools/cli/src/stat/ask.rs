@@ -112,10 +112,7 @@ fn name_of(pid: i32) -> String {
 
 /// Why a process gives no answer in time.
 fn state_of(pid: i32) -> String {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name is in parentheses, and may contain any character.
-    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    let why = match state {
+    let why = match adverb_os::ProcessStat::of(pid).map(|stat| stat.state) {
         Some('T') => "stopped",
         Some('t') => "stopped by a debugger",
         Some('D') => "it waits in the kernel",

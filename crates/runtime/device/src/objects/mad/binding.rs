@@ -107,7 +107,8 @@ pub fn binding_toward(
         SocketAddr::V6(v6) if v6.ip().is_unspecified() => (Ipv6Addr::LOCALHOST, v6.port()).into(),
         other => other,
     };
-    let binding = source.map(|source| binding_of(source.ip(), scope_in(source))).transpose()?;
+    let binding =
+        source.map(|source| binding_of(source.ip(), adverb_os::scope_in(source))).transpose()?;
     let from = match (&binding, destination) {
         (Some(binding), _) => match binding.address {
             IpAddr::V4(v4) => (v4, 0).into(),
@@ -135,14 +136,10 @@ pub fn binding_toward(
         Some(binding) => Ok(binding),
         // Without a device at 127.0.0.1, the source toward a device at 127.0.0.2.
         None if is_loopback => binding_of(chosen.ip(), 0).or_else(|_| first_active()),
-        None => binding_of(chosen.ip(), scope_in(chosen).max(scope_in(destination))),
-    }
-}
-
-fn scope_in(address: SocketAddr) -> u32 {
-    match address {
-        SocketAddr::V6(v6) => v6.scope_id(),
-        SocketAddr::V4(_) => 0,
+        None => binding_of(
+            chosen.ip(),
+            adverb_os::scope_in(chosen).max(adverb_os::scope_in(destination)),
+        ),
     }
 }
 
