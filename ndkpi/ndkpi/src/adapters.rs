@@ -10,9 +10,9 @@ use adverb_ndk::{Adapter, Config, NtStatus, PendingMode, Version, Versioned};
 
 use crate::abi::*;
 use crate::guard::status;
+use crate::kinds;
 use crate::objects::{begin_close, behind, enter, header_version, known_version};
 use crate::status::NO_SUCH_DEVICE;
-use crate::{kinds, logging};
 
 /// The provider's part of an adapter.
 #[derive(Clone)]
@@ -96,7 +96,7 @@ pub unsafe extern "C" fn AdverbNdkOpenAdapterVersion(
     pending: ULONG,
     out: *mut *mut NDK_ADAPTER,
 ) -> NTSTATUS {
-    logging::init();
+    adverb_device::logging::start("adverb", log::LevelFilter::Error);
     status(|| {
         if out.is_null() {
             return Err(NtStatus::INVALID_PARAMETER);

@@ -33,7 +33,6 @@ pub mod adapters;
 pub mod calls;
 pub mod guard;
 pub mod kinds;
-mod logging;
 pub mod mdl;
 mod net;
 pub mod objects;

@@ -298,7 +298,7 @@ fn open_fails() -> Verdict {
     let out =
         Program::new("ibv_rc_pingpong", &args).env("ADVERB_FAULT", "reorder=fast").run(LIMIT)?;
     require!(out.code() == Some(1), "{}", out.describe());
-    for words in ["Couldn't get context", "reorder=fast", "reorder=1%"] {
+    for words in ["Couldn't get context", "reorder=fast", "reorder=5%"] {
         require!(out.text.contains(words), "no {words:?}:\n{}", out.describe());
     }
     Ok(())
