@@ -54,8 +54,8 @@ impl Counted {
             Some(sum) => sum.add(inner.engine.counters()),
             None => drop(ended.insert(device.to_owned(), *inner.engine.counters())),
         }
-        self.commits.fetch_add(inner.commits.0, Ordering::Relaxed);
-        self.committed.fetch_add(inner.commits.1, Ordering::Relaxed);
+        self.commits.fetch_add(inner.commits.chains, Ordering::Relaxed);
+        self.committed.fetch_add(inner.commits.requests, Ordering::Relaxed);
     }
 
     /// Counts a registration of memory that peers cannot map.

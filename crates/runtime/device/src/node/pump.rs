@@ -2,7 +2,7 @@
 //! and timers.
 use super::carriers::{DisconnectReason, Ethernet, Nowhere, Relay, Rings, Room, Udp};
 use super::core::Node;
-use super::queue_pair::{AnyQp, QpInner};
+use super::queue_pair::{AnyQp, QpInner, Waiting};
 use super::reach::no_way;
 use super::rendezvous;
 use super::timers::Timed;
@@ -22,7 +22,7 @@ impl Node {
     /// Does all pending work of a queue pair: sends its packets, performs its key operations,
     /// delivers its effects, and keeps its timer.
     pub(crate) fn pump(&self, qp: &AnyQp, inner: &mut QpInner, tx: &mut Tx) {
-        inner.waiting = (0, 0);
+        inner.waiting = Waiting::default();
         if inner.outage == Some(OutageKind::DeviceFatal) {
             return self.deliver(qp, inner, &mut tx.effects);
         }

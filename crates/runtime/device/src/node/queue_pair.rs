@@ -100,20 +100,34 @@ pub(crate) trait FramePort: Any + Debug + Send + Sync {
     fn takers(&self, frame: &RawFrame) -> Vec<Arc<AnyQp>>;
 }
 
+/// Committed requests that no pump has looked at yet.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Waiting {
+    pub(crate) requests: usize,
+    pub(crate) bytes: usize,
+}
+
+/// All commits of a queue pair (DEF-8).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Commits {
+    /// Chains of requests.
+    pub(crate) chains: u64,
+    /// Requests in these chains.
+    pub(crate) requests: u64,
+}
+
 /// The part of a queue pair under its lock.
 #[derive(Debug)]
 pub(crate) struct QpInner {
     pub(crate) engine: adverb_engine::Qp,
     /// The state of its carriers.
     pub(crate) carried: Carried,
-    /// Requests committed and not yet looked at, and their bytes.
-    pub(crate) waiting: (usize, usize),
+    pub(crate) waiting: Waiting,
     /// An adversary keeps the requests in the send queue for a while.
     pub(crate) kept: bool,
     /// An adversary loses what leaves.
     pub(crate) loses: bool,
-    /// Chains of requests committed, and requests in them (DEF-8).
-    pub(crate) commits: (u64, u64),
+    pub(crate) commits: Commits,
     /// Messages and bytes.
     pub(crate) traffic: Traffic,
     /// Faults on request.
@@ -140,10 +154,10 @@ impl<O> QueuePair<O> {
         let inner = QpInner {
             engine,
             carried: Carried::default(),
-            waiting: (0, 0),
+            waiting: Waiting::default(),
             kept: false,
             loses: false,
-            commits: (0, 0),
+            commits: Commits::default(),
             traffic: Traffic::default(),
             faults,
             outage: None,

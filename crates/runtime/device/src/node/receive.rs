@@ -394,7 +394,7 @@ impl Node {
             inner.traffic.executed(ends, packet.payload.len());
             if wire && ends {
                 let receives = effects.completions.iter().any(|(to, _)| *to != CqRef::Send);
-                inner.traffic.ended(!receives, inner.commits.1);
+                inner.traffic.ended(!receives, inner.commits.requests);
             }
         }
     }

@@ -159,7 +159,7 @@ fn shown(qp: &AnyQp, inner: &QpInner, pair: Pair) -> Pair {
         depth,
         open: depth.saturating_sub((engine.free_sends() + engine.staged_sends()) as u32),
         receives: shared.map_or(engine.receives_posted(), |(_, waiting)| waiting as u32),
-        posted: commits.1,
+        posted: commits.requests,
         sent_bytes: traffic.sent_bytes,
         read_bytes: traffic.read_bytes,
         received: traffic.received,

@@ -46,8 +46,8 @@ impl Node {
         );
         self.registry.qps.for_each(|qp: &AnyQp| {
             if let Some(inner) = lock_within(qp, COUNT_WAIT) {
-                sum.0 += inner.commits.0;
-                sum.1 += inner.commits.1;
+                sum.0 += inner.commits.chains;
+                sum.1 += inner.commits.requests;
             }
         });
         sum

@@ -107,13 +107,13 @@ impl Qp {
             if let Some(adversary) = self.adversary() {
                 adversary.committed(self.number());
             }
-            inner.commits.0 += u64::from(n > 0);
-            inner.commits.1 += n as u64;
-            inner.waiting.0 += n;
+            inner.commits.chains += u64::from(n > 0);
+            inner.commits.requests += n as u64;
+            inner.waiting.requests += n;
             if inner.faults.is_some() {
                 inject::messages(node, self, inner, n as u64, &mut tx.effects);
             }
-            let small = inner.waiting.0 < BATCH && inner.waiting.1 < BATCH_BYTES;
+            let small = inner.waiting.requests < BATCH && inner.waiting.bytes < BATCH_BYTES;
             if small
                 && !inner.carried.ring.is_near()
                 && tx.effects.is_empty()
@@ -196,7 +196,7 @@ impl Qp {
             Payload::Sges(sges) => sges.iter().map(|s| s.length as usize).sum(),
             Payload::Inline(parts) => parts.iter().map(|p| p.len()).sum::<usize>(),
         };
-        inner.waiting.1 += len;
+        inner.waiting.bytes += len;
         inner.traffic.posted(len as u64, matches!(wr.op, SendOp::Read(_)));
         Ok(())
     }
@@ -310,9 +310,9 @@ impl SendChain<'_> {
         self.busy = None;
         let Some(mut inner) = self.inner.take() else { return };
         if self.performed > 0 {
-            inner.commits.1 += self.performed;
+            inner.commits.requests += self.performed;
             if inner.engine.staged_sends() == 0 {
-                inner.commits.0 += 1;
+                inner.commits.chains += 1;
                 return;
             }
         }
