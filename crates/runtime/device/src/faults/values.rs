@@ -176,7 +176,7 @@ pub struct Outage {
 }
 
 impl OutageKind {
-    /// Its name in [`Spec`].
+    /// Its name in [`Spec`](super::Spec).
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
