@@ -26,7 +26,8 @@ static HOOKS: Hooks = Hooks {
     kinds,
     look,
     begin,
-    // SAFETY: the caller in C has no frames of Rust that a cancellation would have to clean up.
+    // SAFETY: the same arguments and result. A cancellation unwinds through the preloaded
+    // library, whose frames have nothing to clean up.
     sleep: unsafe { core::mem::transmute::<Unwinding, Sleep>(sleep) },
     end,
     end_alone,

@@ -41,8 +41,8 @@ const LIMITS: &[Limit] = &[
     ("udp_gso_window_4156", "B/s", |c, d| udp::one_way(c, 4156, Flow::GsoWindow, d)),
     ("udp_gso_window_1060", "B/s", |c, d| udp::one_way(c, 1060, Flow::GsoWindow, d)),
     ("udp_plain_4156", "B/s", |c, d| udp::one_way(c, 4156, Flow::Plain, d)),
-    ("lean_roce", "B/s", |c, d| lean::stream(LeanPath::LOOPBACK, c, 4096, d)),
-    ("lean_roce_1024", "B/s", |c, d| lean::stream(LeanPath::LOOPBACK, c, 1024, d)),
+    ("lean_roce", "B/s", |c, d| lean::stream(LeanPath::LOOPBACK, c, lean::PAYLOADS[0], d)),
+    ("lean_roce_1024", "B/s", |c, d| lean::stream(LeanPath::LOOPBACK, c, lean::PAYLOADS[1], d)),
 ];
 
 /// What the machine and its kernel can do without any RDMA
