@@ -33,16 +33,18 @@ PROGRAMS_DEPS = openmpi-bin libopenmpi-dev mpich libmpich-dev python3-mpi4py lib
 PROGRAMS_BUILT = python3-dev libudev-dev ninja-build ceph-mon ceph-osd ceph-common dpkg-dev libboost-dev
 
 .PHONY: all
-all: build
+all: build libndkpi
 
 ### First
 
-.PHONY: build portable cross demo test check-all unit ndkpi lint foreign some sim loom fuzz interop programs bench book install packages packages-test crates uninstall help
+.PHONY: build libndkpi portable cross demo test check-all unit ndkpi lint foreign some sim loom fuzz interop programs bench book install packages packages-test crates uninstall help
 build: ## the command and the drop-in libraries, optimised
 	$(CARGO) build --release --workspace $(SHIPPED)
+	scripts/check-objects $(TARGET_DIR)/release/libadverb_preload.so $(TARGET_DIR)/release/libadverb_audit.so
+
+libndkpi: ## the library of NDKPI for C, optimised; `make` builds the command and all libraries
 	$(CARGO) build --release $(NDKPI)
 	ln -sf libndkpi.so $(TARGET_DIR)/release/libndkpi.so.1
-	scripts/check-objects $(TARGET_DIR)/release/libadverb_preload.so $(TARGET_DIR)/release/libadverb_audit.so
 
 # `$(call portable,MACHINE,CC)` builds the same files for every Linux with glibc. The linker sees
 # stand-ins for glibc 2.17 (scripts/old-glibc).
@@ -130,9 +132,11 @@ some: build ## some of these programs, on both paths: about four minutes
 	$(MAKE) foreign SHORT=1 SUITES="$(SOME)"
 	$(MAKE) foreign-wire SHORT=1 SUITES="$(SOME)"
 
-sim: ## the simulator, checked by an oracle (SEEDS=1000 CONNECTIONS=SEEDS NODES=SEEDS FROM=0 JOBS=1)
+sim: ## the simulator, checked by an oracle, and its table of goodput (SEEDS=1000 CONNECTIONS=SEEDS NODES=SEEDS FROM=0 JOBS=1)
 	$(SIM) --from $(or $(FROM),0) --jobs $(or $(JOBS),1) --seeds $(or $(SEEDS),1000) \
 		--connections $(or $(CONNECTIONS),$(SEEDS),1000) --nodes $(or $(NODES),$(SEEDS),1000)
+	$(SIM) --goodput 4 >$(TARGET_DIR)/goodput.md
+	diff -u tests/sim/tests/goodput.md $(TARGET_DIR)/goodput.md || { echo "the protocol's goodput has changed: see the difference, then run make goodput"; exit 1; }
 
 loom: ## races of completion queues (CQN-12) and of shared memory, by model checking; a minute
 	RUSTFLAGS="--cfg loom" CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_TARGET_DIR=$(TARGET_DIR)/loom $(CARGO) test --package adverb-sync --package adverb-device --package adverb-shm --lib --release loom_
@@ -150,7 +154,7 @@ programs: build ## test suites of other projects (docs/programs.md); an hour (SU
 bench: build ## the figures of BENCHMARKS.md
 	scripts/bench
 
-book: build ## checks the book's links, programs and outputs; `scripts/book build` makes the pages (mdbook)
+book: build libndkpi ## checks the book's links, programs and outputs; `scripts/book build` makes the pages (mdbook)
 	ADVERB=$(ADVERB) scripts/book run
 
 install: ## after `make`: bin/adverb and lib/adverb/* under DESTDIR PREFIX

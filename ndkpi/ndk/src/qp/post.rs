@@ -218,9 +218,15 @@ impl Qp {
             Err(NtStatus::CONNECTION_INVALID)
         };
         if result.is_err() {
-            self.device().commit_sends();
+            self.commit_deferred();
         }
         result
+    }
+
+    /// Commits the deferred requests. A caller that refuses a request before it reaches the queue
+    /// pair must call this, because such a request ends the chain, too (DEF-4).
+    pub fn commit_deferred(&self) {
+        self.device().commit_sends();
     }
 
     fn check_flags(&self, flags: OpFlags, allowed: OpFlags) -> Result<(), NtStatus> {

@@ -48,11 +48,7 @@ unsafe fn initiate(
     status(|| {
         // SAFETY: the caller promises a pointer from C.
         let qp = unsafe { behind::<Qp>(qp) }?;
-        post(qp).map(|()| NtStatus::SUCCESS).inspect_err(|_| {
-            // No request may have all flags. So the queue pair refuses this request, and commits
-            // deferred requests if there still are any.
-            let _ = qp.send(0, &[], OpFlags::all());
-        })
+        post(qp).map(|()| NtStatus::SUCCESS).inspect_err(|_| qp.commit_deferred())
     })
 }
 
