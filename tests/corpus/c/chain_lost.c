@@ -2,7 +2,7 @@
 // from a pool of eight, for a send queue of six. If ibv_wr_complete refuses the chain, nothing was
 // posted. The wrong program does not put the refused request back into the pool. After eight
 // refusals the pool is empty, and the program sends nothing more.
-// From nbs #2690 and #4533, through the other interface.
+// From nbs #2690 and #4533, here with the extended interface.
 #include "corpus.h"
 #define TOTAL 60
 #define POOL 8

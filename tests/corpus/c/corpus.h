@@ -146,10 +146,10 @@ static UNUSED void thread(pthread_t *t, void *(*f)(void *), void *arg)
 }
 
 // The parameters of `sender`. The thread sends `total` messages from end a. The first four bytes of
-// a message hold its number, from 0. The messages come in bursts of up to `burst`. The fifth byte
-// of a message is 1 in the last message of a burst. Between bursts the thread works for up to
-// `pause_us` microseconds. At most `window` messages are ahead of `handled`, the counter of the
-// receiver.
+// a message contain its number, from 0. The messages come in bursts of up to `burst`. The fifth
+// byte of a message is 1 in the last message of a burst. Between bursts the thread works for up to
+// `pause_us` microseconds. The receiver counts the messages in `handled`. The sender is at most
+// `window` messages ahead of this count.
 struct bursts {
 	struct duo *d;
 	int total, burst, window, pause_us;
@@ -178,7 +178,8 @@ static UNUSED void *sender(void *arg)
 	return NULL;
 }
 
-// End b answers each of `total` requests with the first 64 bytes of the request.
+// The parameters of `echo`. In this thread, end b answers each of `total` requests with the first
+// 64 bytes of the request.
 struct echoes {
 	struct duo *d;
 	int total, receives;

@@ -36,7 +36,7 @@ int main(void)
 	for (i = 0; i < RECORDS; i++) {
 		len = 1 + rand() % BOARD;
 #if WRONG
-		// About 1 of 400 records has a trailer.
+		// About 1 of 400 records has a trailer, and exceeds the region.
 		len += rand() % 400 ? 0 : BOARD;
 #endif
 		write_record(len);

@@ -4,8 +4,8 @@
 // - ONE_POLL does not poll again after the first batch.
 // - EARLY goes back to sleep at the last message of a burst.
 // - NEVER_ACKS leaves the events unacknowledged, so that destroying the CQ waits for ever.
-// From beegfs #133 and libfabric #795: the first three variants sleep for ever beside a CQ with
-// completions.
+// From beegfs #133 and libfabric #795: the first three variants sleep for ever although completions
+// are in the CQ.
 #include "corpus.h"
 #define TOTAL 300
 #define WINDOW 8

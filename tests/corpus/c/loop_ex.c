@@ -1,7 +1,7 @@
 // The loop of an extended CQ calls ibv_start_poll, ibv_next_poll until the CQ is empty, and
 // ibv_end_poll. The wrong program polls before it arms. The program then sleeps although
 // completions came in between.
-// From libfabric #795 and #875, through the other interface.
+// From libfabric #795 and #875, here with an extended CQ.
 #include "corpus.h"
 #define TOTAL 200
 #define WINDOW 8

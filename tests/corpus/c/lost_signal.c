@@ -66,7 +66,8 @@ int main(void)
 	CHECK(!ibv_req_notify_cq(d.b.rcq, 0), "arm first");
 	thread(&threads[0], receive, NULL);
 	thread(&threads[1], watch, NULL);
-	// The message after the last handled message wakes the watching thread at the end.
+	// The loop sends one message more than the poller must handle. This last message wakes the
+	// watching thread, so that the thread ends.
 	for (i = 0; i <= ROUNDS; i++) {
 		until(&handled, i);
 		usleep(500); // the poller usually sleeps by now

@@ -1,10 +1,11 @@
 // Sends and receives share an extended CQ. Before it exits, the program moves its queue pair into
 // the error state and polls until every request has completed. The wrong program reads the kind of
 // each request with ibv_wc_read_opcode. The opcode of a failed completion is undefined.
-// From spdk #3212 and #3214, through the other interface.
+// From spdk #3212 and #3214, here with an extended CQ.
 #include "corpus.h"
 #define REQUESTS 8
-// A bit of wr_id, which is always defined: the request is a receive.
+// This bit of wr_id marks a receive request. wr_id is defined in every completion, also in a failed
+// one.
 #define IS_RECV (1ull << 63)
 
 static struct duo d;

@@ -5,7 +5,8 @@
 // From spdk #3212 and #3214, DeepEP #558.
 #include "corpus.h"
 #define MESSAGES 20
-// A bit of wr_id, which is always defined: the request is a receive.
+// This bit of wr_id marks a receive request. wr_id is defined in every completion, also in a failed
+// one.
 #define IS_RECV (1ull << 63)
 
 static struct duo d;

@@ -81,7 +81,7 @@ int main(void)
 	}
 	thread(&t, echo, &e);
 	for (i = 0; i < TOTAL; i++) {
-		// An answer does not free a place in the send queue.
+		// An answer does not free a place in the send queue. Only a polled completion does.
 		while (open_sends == 16)
 			look(d.a.scq);
 		open_sends++;

@@ -4,7 +4,7 @@
 // may come second. The right program looks at wr_id.
 #include "corpus.h"
 #define ROUNDS 40
-// A bit of wr_id: the request is a receive.
+// This bit of wr_id marks a receive request.
 #define IS_RECV (1ull << 63)
 
 static struct duo d;

@@ -1,6 +1,7 @@
 // A sender registers each buffer that it is given. The wrong program does not check the result of
-// ibv_reg_mr. At the limit of locked memory the result is NULL, and the program crashes. The right
-// program then copies the message into memory that was registered at the start.
+// ibv_reg_mr. At the limit of locked memory the result is NULL, and the program crashes. If the
+// registration fails, the right program copies the message into memory that was registered at the
+// start.
 // From nccl-tests #206 and byteps #295.
 #include "corpus.h"
 #define MESSAGES 30

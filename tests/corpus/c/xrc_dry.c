@@ -1,6 +1,6 @@
 // An XRC target receives into two shared receive queues. The wrong server posts each new receive to
 // the first queue. When the receives of the second queue are used up, its sender waits for ever.
-// The queue pair has no fault.
+// The queue pair reports no error.
 #include "corpus.h"
 #define ROUNDS 100
 #define RECEIVES 16

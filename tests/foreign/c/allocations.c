@@ -1,6 +1,6 @@
-// This library counts the calls of allocator functions, `mmap` and `munmap` in a thread while the
-// thread forks. The test links a program with this library. So the library comes after the preload
-// of `adverb run` and before the C library.
+// While a thread forks, this library counts the calls of allocator functions, `mmap` and `munmap`
+// by this thread. The test links a program with this library. So in the order of symbol lookup,
+// this library comes after the preload library of `adverb run` and before the C library.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -15,8 +15,8 @@ extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_real
 	*__libc_memalign(size_t, size_t);
 extern void __libc_free(void *);
 
-// Set in a thread that forks. The library is loaded at program start, so the initial-exec model
-// needs no allocation.
+// Set while this thread forks. With the initial-exec model of thread-local storage, an access to
+// the variable needs no allocation. The model works because the library is loaded at program start.
 static __thread volatile int forking __attribute__((tls_model("initial-exec")));
 static volatile int count;
 static const char *volatile first;

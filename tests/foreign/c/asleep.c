@@ -1,10 +1,10 @@
-// Tests the report of lost wake-ups (EXT-4). Some cases are right programs, and some sleep beside
-// their completions.
-// usage: asleep CASE. The table of cases is at the end. The program prints "ok CASE" and ends with
-// status 0, or prints FAIL with the place.
+// Tests the report of lost wake-ups (EXT-4). Some cases are right programs. The others are wrong,
+// because a thread sleeps although completions are in its CQ.
+// usage: asleep CASE. The table of cases is at the end. The program prints "ok EXT-4 CASE" and ends
+// with status 0, or prints FAIL with the file and line of the failed check.
 // The case runs in a child. The parent reads what the library writes to the child's standard error.
-// A right program ends, and the library writes nothing. A wrong program sleeps until the library
-// reports the thread and the call. Then the parent kills the child.
+// A right program ends, and the library must write nothing. A wrong program sleeps until the
+// library reports the thread and the call. Then the parent kills the child.
 #define _GNU_SOURCE
 #include "rig.h"
 #include <fcntl.h>
@@ -22,7 +22,8 @@
 
 #define BURST 6
 #define SLOT 64
-// Duration of a handler in a right program. The library looks at the queue several times meanwhile.
+// Duration of a completion handler in a right program. During this time the library checks the CQ
+// several times, and must not report the program.
 #define HANDLER_MS 1300
 // The longest wait for a report, in seconds.
 #define LIMIT 60
@@ -60,7 +61,7 @@ static void arm(int solicited)
 	CHECK(!ibv_req_notify_cq(recv_cq, solicited), "arm");
 }
 
-// Sends `n` messages. On return the messages are in the CQ of the receiver.
+// Sends `n` messages. On return the completions of all messages are in the receiver's CQ.
 static void send_messages(int n)
 {
 	struct ibv_sge s = {(uintptr_t)memory, SLOT, mr->lkey};
@@ -117,7 +118,7 @@ static int new_epoll(int fd, uint32_t events)
 	return epoll;
 }
 
-// ---- The handlers of right programs.
+// ---- Completion handlers of right programs. Each handler takes HANDLER_MS.
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static int done, ends[2];
@@ -136,7 +137,7 @@ static void sleep_for_a_while(void)
 }
 
 // The polling thread waits for an event of `other_cq`, which is armed and uses the same channel.
-// The wait is so long that the library does not count it as a pause.
+// The library regards a short wait as a pause, and this wait is too long for a pause.
 static void wait_for_the_other_queue(void)
 {
 	struct epoll_event e;
@@ -191,7 +192,8 @@ static void wait_in_other_epoll(void)
 	CHECK(epoll_wait(epoll, &e, 1, -1) == 1, "epoll_wait");
 }
 
-// The program has a single epoll. The channel is switched off there while a handler runs.
+// The program has a single epoll instance. While a handler runs, the instance watches the channel
+// for no events.
 static void wait_in_epoll_without_channel(void)
 {
 	struct epoll_event e = {.events = EPOLLIN};
@@ -298,7 +300,8 @@ static void handed_over(void (*handle)(void))
 	pthread_join(t, NULL);
 }
 
-// Two CQs share a channel. `other_cq` is armed, and the program polls `recv_cq` now and then.
+// Two CQs share a channel. `other_cq` is armed. The program never arms `recv_cq`, but polls this CQ
+// now and then, so the library must report nothing.
 static void polled_now_and_then(void (*handle)(void))
 {
 	int i, n = 0;
@@ -315,7 +318,8 @@ static void polled_now_and_then(void (*handle)(void))
 	CHECK(n == 2 * BURST, "%d taken", n);
 }
 
-// The arm is for solicited messages, so unsolicited messages may stay in the queue.
+// The program arms the CQ for solicited messages only. So unsolicited messages may stay in the CQ,
+// and the library must report nothing.
 static void solicited(void (*handle)(void))
 {
 	struct epoll_event e;
@@ -328,7 +332,7 @@ static void solicited(void (*handle)(void))
 	CHECK(take(BURST) == BURST, "all");
 }
 
-// ---- The sleeps of wrong programs.
+// ---- Calls in which a wrong program sleeps while completions are in the CQ.
 static void in_get(void)
 {
 	get_event();
@@ -430,7 +434,7 @@ static void in_epoll_of_dup(void)
 	epoll_wait(epoll, &e, 1, -1);
 }
 
-// The thread wakes now and then, and does not poll the queue.
+// The thread wakes every 200 ms, but does not poll the CQ.
 static void in_pauses(void)
 {
 	struct pollfd p = {.fd = channel->fd, .events = POLLIN};
@@ -452,8 +456,8 @@ static void slow_then_in_epoll(void)
 	in_epoll();
 }
 
-// The kernel does not show which files an io_uring waits for. Without io_uring the program prints a
-// message and ends.
+// The kernel does not show which files an io_uring waits for. So the library can only report that
+// no thread has polled. If the kernel has no io_uring, the program prints a message and ends.
 static void in_uring(void)
 {
 	struct io_uring_params params = {0};
@@ -467,7 +471,8 @@ static void in_uring(void)
 		syscall(SYS_io_uring_enter, ring, 0, 1, IORING_ENTER_GETEVENTS, NULL, 0);
 }
 
-// Takes the event, arms, polls once and sleeps.
+// Takes the event, arms, polls a single completion, and sleeps while the other completions are in
+// the CQ.
 static void oversleep(void (*sleep)(void))
 {
 	prctl(PR_SET_NAME, "consumer");

@@ -1,5 +1,6 @@
 // Arms a CQ that holds an unpolled completion. `behind COUNT` expects COUNT events at once from
-// each such arm. COUNT is 1 for ConnectX, and 0 for other devices.
+// each such arm. COUNT is 1 if the device imitates a ConnectX, which announces such a completion at
+// once. COUNT is 0 for other devices.
 #include "rig.h"
 
 static int comes(struct ibv_comp_channel *channel, int ms)

@@ -1,5 +1,5 @@
-// Threads post, poll and wait for events, and the test cancels the threads at random moments. No
-// lock stays held, and no completion and no event is lost.
+// Threads post, poll and wait for events, and the test cancels the threads at random moments.
+// Afterwards no lock may stay held, and no completion and no event may be lost.
 // usage: cancel ROUNDS
 #include "rig.h"
 
@@ -9,7 +9,8 @@ static struct ibv_cq *scq, *rcq;
 static struct ibv_qp *x, *y;
 static struct ibv_mr *mr;
 static uint64_t words[2];
-// The counters. No cancellation point lies between an operation and the change of the counter.
+// The counters of operations. No cancellation point lies between an operation and the change of its
+// counter, so a cancellation cannot make a counter wrong.
 static volatile uint64_t posted, sent, received, waited;
 
 static void post(void)
@@ -63,8 +64,8 @@ static void *waits(void *arg)
 	for (;;) {
 		CHECK(!ibv_req_notify_cq(rcq, 0), "arm");
 		look();
-		// With `arg` the thread posts nothing, so the cancellation meets a thread that
-		// waits.
+		// If `arg` is set, the thread posts nothing, so the cancellation meets a thread
+		// that waits.
 		if (!in_flight() && !arg)
 			post();
 		CHECK(!ibv_get_cq_event(channel, &cq, &context), "get");
@@ -118,7 +119,8 @@ int main(int argc, char **argv)
 	alarm(20);
 	printf("%d rounds, %d messages, %d events\n", rounds, (int)posted, (int)waited);
 	// `ibv_destroy_cq` waits until the program has acknowledged every event that a thread has
-	// read.
+	// read. If a cancelled thread had taken an event with it, this call would wait until the
+	// alarm ends the program.
 	CHECK(!ibv_destroy_qp(x) && !ibv_destroy_qp(y) && !ibv_destroy_cq(scq) && !ibv_destroy_cq(rcq), "destroy");
 	CHECK(!ibv_destroy_comp_channel(channel) && !ibv_dereg_mr(mr), "destroy");
 	port_close(&port);

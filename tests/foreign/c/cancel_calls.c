@@ -1,9 +1,11 @@
-// Calls that do not wait must not be cancellation points. With rdma-core such a call is an `ioctl`.
-// If the library allowed cancellation in the call, a cancelled thread would leave locks held.
+// Calls that do not wait must not be cancellation points. With rdma-core such a call is an `ioctl`,
+// which is no cancellation point. If our library allowed a cancellation within the call, the
+// cancelled thread would leave locks held.
 // usage: cancel_calls walk|calls
-//   walk: checks that functions begin by disabling cancellation. These are the functions that both
-//   libraries export, without the names in `is_other`, and the control calls in a context's tables.
-//   calls: a thread with a pending cancellation makes calls. All calls return.
+//   walk: checks that functions first disable cancellation. The functions are the exports of
+//   libibverbs and of librdmacm, except the names in `is_other`, and the control calls in a
+//   context's tables.
+//   calls: a thread with a pending cancellation makes calls. All calls must return.
 #define _GNU_SOURCE
 #include "rig.h"
 #include <arpa/inet.h>
@@ -45,8 +47,8 @@ static void expect_guard(const char *library, const char *name, function f)
 	}
 }
 
-// Names without the check: calls that wait, calls of the data path, calls of our own librdmacm with
-// frames of their own, and functions without effect.
+// Names that `walk` does not check: calls that wait, calls of the data path, functions for our own
+// librdmacm (`adverb_ucma_`), and functions without effect.
 static int is_other(const char *name)
 {
 	static const char *const whole[] = {
@@ -68,7 +70,8 @@ static int is_other(const char *name)
 	return 0;
 }
 
-// Returns the number of symbols, from the chains of the hash table.
+// Returns the number of dynamic symbols. No header states this number, so the function takes the
+// number from the last chain of the GNU hash table.
 static uint32_t symbols(const uint32_t *hash)
 {
 	uint32_t buckets = hash[0], first = hash[1], bloom = hash[2], last = 0, i;
@@ -130,8 +133,8 @@ static void walk(void)
 	port_open(&port);
 	v = verbs_get_ctx(port.ctx);
 	CHECK(v, "there is no table");
-	// The functions of a context's table lie below the word `sz`. A word without a function is
-	// null.
+	// The functions of a context's table lie at lower addresses than the word `sz`. A word
+	// without a function is null.
 	word = (void **)((char *)port.ctx - (v->sz - sizeof(struct ibv_context)));
 	for (at = (char **)word; (void *)at < (void *)&v->sz; at++)
 		if (*at)
@@ -150,10 +153,10 @@ static void walk(void)
 	printf("ok walk\n");
 }
 
-// `last` names the call that began last. `returned` says that all calls have returned.
+// `last` names the call that began last. `returned` is set when all calls have returned.
 static const char *volatile last = "none";
 static volatile int returned;
-// The thread has cancelled itself before the calls.
+// If set, the thread cancels itself before the calls.
 static int cancelled;
 
 #define CALL(call) (last = #call, (call))

@@ -1,6 +1,6 @@
-// A program closes all its descriptors while a device is open, and opens files or sockets with the
-// same numbers. The device must not touch these descriptors. The files stay empty, the sockets keep
-// their contents, and all descriptors stay open.
+// A program closes all its descriptors while a device is open, and opens files or sockets, which
+// get the same numbers. The device must not touch these new descriptors. The files must stay empty,
+// the sockets must keep their contents, and all descriptors must stay open.
 // usage: closes files|sockets|datagrams
 #define _GNU_SOURCE
 #include "rig.h"
@@ -24,8 +24,8 @@ static void open_files(void)
 			CHECK(own[count] >= 0, "a file");
 			continue;
 		}
-		// A pair of stream or datagram sockets with data to read. The program holds both
-		// ends.
+		// A pair of stream or datagram sockets with data to read. The program keeps both
+		// ends open.
 		CHECK(!socketpair(AF_UNIX, kind == 1 ? SOCK_STREAM : SOCK_DGRAM, 0, fd), "sockets");
 		for (int i = 0; i < 2; i++) {
 			CHECK(write(fd[i], MARK, sizeof(MARK)) == sizeof(MARK), "write");
@@ -91,7 +91,8 @@ int main(int argc, char **argv)
 				   *bad_wr;
 		struct ibv_wc wc[16];
 
-		// These calls may fail, since only the descriptors matter here.
+		// These calls may fail, because the device has lost its descriptors. The test
+		// checks only the program's descriptors.
 		if (i % 64 < 32) {
 			ibv_post_recv(b, &rr, &bad_rr);
 			ibv_post_send(a, &wr, &bad_wr);
@@ -100,8 +101,8 @@ int main(int argc, char **argv)
 		ibv_poll_cq(event_cq, 16, wc);
 		ibv_req_notify_cq(event_cq, 0);
 		if (i % 16 == 0) {
-			// Creates more objects. Each object takes an entry of a table, also beyond
-			// the first page.
+			// Creates more objects. Each object takes an entry in a table of the
+			// device, so the entries go beyond the first page of the table.
 			struct ibv_qp *more = qp_new(&p, IBV_QPT_RC, cq, cq, 1);
 
 			qp_init(&p, more);
@@ -111,7 +112,8 @@ int main(int argc, char **argv)
 		}
 	}
 	check_files("traffic");
-	// Errors also raise events.
+	// An error of a queue pair also raises events, for which the device could write to a
+	// descriptor.
 	qp_to_err(b);
 	usleep(100000);
 	check_files("errors");

@@ -1,9 +1,9 @@
-// One end of a connection. The test kills the other end.
+// One end of a connection. The test kills the process of the other end.
 // usage: cm_end SIDE STAGE ROLE ADDRESS PORT. SIDE is `server` or `client`.
-// Both ends go to STAGE and print READY. An end with the ROLE `dies` stays there until the test
-// kills the process. An end with the ROLE `hears` continues. If the end still has something to do
-// in this stage, the end waits for SIGUSR1 first. Then the end prints the event and its status. The
-// last SIGUSR1 says that the other end is dead.
+// Both ends bring the connection to STAGE and print READY. An end with the ROLE `dies` stops there
+// until the test kills the process. An end with the ROLE `hears` continues. If such an end must
+// still make a call in this stage, the end waits for SIGUSR1 first. Then the end prints each event
+// with its status. The last SIGUSR1 says that the other end is dead.
 #include "cm_rig.h"
 #include <sys/signalfd.h>
 
@@ -25,8 +25,8 @@ static void say(const char *word)
 	fflush(stdout);
 }
 
-// Says that the stage is reached. With `waits`, the end continues only after SIGUSR1, when the test
-// has dealt with the other end.
+// Prints that this end has reached the stage. If `waits` is set, the end then waits for SIGUSR1.
+// The test sends this signal after it has stopped or killed the other end.
 static void ready(int waits)
 {
 	sigset_t set;
@@ -43,7 +43,8 @@ static void ready(int waits)
 	signalled = 1;
 }
 
-// Waits for an event or for the signal about the death. After the signal the wait ends at `limit`.
+// Waits for an event or for the signal about the death. After the signal, waits for an event for at
+// most `limit` milliseconds.
 static int comes(struct rdma_event_channel *channel)
 {
 	struct pollfd at[2] = {{.fd = channel->fd, .events = POLLIN}, {.events = POLLIN}};

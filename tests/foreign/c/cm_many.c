@@ -1,7 +1,7 @@
 // Connections that come and go must leak nothing.
 // `cm_many leaks WARM COUNT` connects and disconnects two processes repeatedly. After WARM
-// connections the program counts the resources of each process. Then three rounds of COUNT
-// connections follow, each with another count.
+// connections, the program counts the resources of each process. Then three rounds follow. In each
+// round, the program makes COUNT connections and counts the resources again.
 // `cm_many backlog` makes more connection requests than the backlog of a listener allows.
 #include "cm_rig.h"
 
@@ -58,7 +58,7 @@ static struct census census(void)
 	struct census c = {0};
 	struct mallinfo2 heap;
 
-	// The time-wait states end during this sleep.
+	// During this sleep, the time-wait states of closed connections end.
 	usleep(2500 * 1000);
 	descriptors(&c);
 	c.threads = status_of("Threads");
@@ -68,8 +68,9 @@ static struct census census(void)
 	return c;
 }
 
-// NUMBERS is the number of queue pair numbers in a slot. PLACE is the number of bytes that a new
-// number touches in the published tables. OWN_PLACE is the same for tables of the process.
+// NUMBERS is the number of queue pair numbers in a slot, the range that a process owns. PLACE is
+// the number of bytes that a new number touches in the published tables, which peers read.
+// OWN_PLACE is the number of bytes that a new number needs in other tables, on the heap.
 enum { NUMBERS = 1 << 14, PLACE = 256, OWN_PLACE = 16 };
 
 enum { ROUNDS = 3 };
@@ -79,8 +80,9 @@ static long lesser(long a, long b)
 	return a < b ? a : b;
 }
 
-// Keeps the smallest growth of each resource over all rounds. Single growth, such as a larger
-// buffer or a new descriptor, does not count. A leak of each connection appears in each round.
+// Keeps the smallest growth of each resource over all rounds. So growth in a single round, such as
+// a larger buffer or a new descriptor, does not count. If each connection leaks a resource, the
+// resource grows in every round.
 static void note(const char *who, struct census *least, const struct census *a, const struct census *b)
 {
 	printf("%s: descriptors %ld %ld, threads %ld %ld, heap %ld %ld, shared %ld %ld, resident %ld %ld\n", who,
@@ -101,7 +103,7 @@ static void judge(const struct census *least, int warm, int count)
 	CHECK(least->descriptors <= 0, "%ld descriptors", least->descriptors);
 	CHECK(least->threads <= 0, "%ld threads", least->threads);
 	CHECK(least->shared <= PLACE * new, "shared memory: %ld bytes", least->shared);
-	// The limit for each connection is below the smallest allocation.
+	// The limit is 8 bytes for each connection, less than the smallest allocation.
 	CHECK(least->heap < 8L * count + OWN_PLACE * new + 4096, "heap: %ld bytes", least->heap);
 	CHECK(least->resident < 64L * count + (1 << 20), "memory: %ld bytes", least->resident);
 }
@@ -213,8 +215,9 @@ static void backlog(void)
 			servers[served++] = event->id;
 			CHECK(!rdma_ack_cm_event(event), "ack");
 		}
-		// A client that repeats a request during these reads finds room. The test accepts
-		// one such round.
+		// A client that repeats a request during these reads finds room in the backlog, so
+		// the server may read more than ROOM requests at once. The test accepts one such
+		// round.
 		more += n > ROOM;
 		CHECK(n > 0 && n < 2 * ROOM && more <= 1, "%d requests waited", n);
 		printf("%d waited\n", n);

@@ -1,4 +1,4 @@
-// Rules of librdmacm, as in the manual pages, that programs depend on. All ids belong to one
+// Tests rules from the manual pages of librdmacm, on which programs depend. All ids belong to one
 // process. `cm_rules NAME` runs a single case of the table at the end.
 #include "cm_rig.h"
 #include <linux/filter.h>
@@ -207,7 +207,7 @@ static void rejected(void)
 	CHECK(!rdma_reject(server, "no", 2), "reject");
 	CHECK(!rdma_ack_cm_event(event), "ack");
 	event = expect(client->channel, RDMA_CM_EVENT_REJECTED);
-	// IBTA: consumer reject.
+	// Reject reason 28 of IBTA: consumer reject.
 	CHECK(event->status == 28, "status %d", event->status);
 	CHECK(event->param.conn.private_data_len >= 2 && !memcmp(event->param.conn.private_data, "no", 2), "its data");
 	CHECK(!rdma_ack_cm_event(event), "ack");
@@ -228,7 +228,7 @@ static void nobody_listens(void)
 	listener_close(&l);
 	client_connect(client, NULL);
 	event = expect(client->channel, RDMA_CM_EVENT_REJECTED);
-	// IBTA: invalid service id.
+	// Reject reason 8 of IBTA: invalid service ID.
 	CHECK(event->status == 8, "status %d", event->status);
 	CHECK(!rdma_ack_cm_event(event), "ack");
 	client_close(client);
@@ -287,7 +287,8 @@ static void synchronous(void)
 	CHECK(client->event && client->event->event == RDMA_CM_EVENT_ESTABLISHED, "the event is kept at the id");
 	CHECK(!pthread_join(thread, &server), "join");
 	CHECK(state(client) == IBV_QPS_RTS && state(server) == IBV_QPS_RTS, "ready to send");
-	// Each call waits for an event that the call of the other end causes.
+	// Each rdma_disconnect waits for an event that the rdma_disconnect of the other end causes.
+	// So the server's call runs in a thread of its own.
 	CHECK(!pthread_create(&thread, NULL, disconnect, server), "thread");
 	CHECK(!rdma_disconnect(client) && state(client) == IBV_QPS_ERR, "disconnect");
 	CHECK(!pthread_join(thread, NULL) && state(server) == IBV_QPS_ERR, "the other end");
@@ -367,7 +368,7 @@ static void answered_by_the_program(void)
 	drop(p.client->channel, RDMA_CM_EVENT_TIMEWAIT_EXIT);
 	drop(p.l.channel, RDMA_CM_EVENT_TIMEWAIT_EXIT);
 	pair_free(&p);
-	// A server that only destroys the id also answers.
+	// If the server only destroys its id, this is also an answer.
 	pair_open(&p, NULL, NULL);
 	CHECK(!rdma_disconnect(p.client), "disconnect");
 	drop(p.l.channel, RDMA_CM_EVENT_DISCONNECTED);
@@ -424,7 +425,8 @@ static void destroy_waits(void)
 	listener_close(&l);
 }
 
-// Functions of rdma-core 60. The headers of this machine may be older.
+// Functions of rdma-core 60. The headers of this machine may be older, so the test looks the
+// functions up by name.
 static int (*resolve_addrinfo)(struct rdma_cm_id *, const char *, const char *, const struct rdma_addrinfo *);
 static int (*query_addrinfo)(struct rdma_cm_id *, struct rdma_addrinfo **);
 static int (*write_cm_event)(struct rdma_cm_id *, unsigned int, int, uint64_t);
@@ -509,7 +511,8 @@ static void rsockets(void)
 	CHECK(rpoll(&at, 0, 10) == 0, "rpoll of nothing");
 }
 
-// Calls with an id, a channel or an event that the program has destroyed or acknowledged.
+// Calls with a destroyed id, a destroyed channel or an acknowledged event. The calls must fail with
+// EINVAL. Functions without a return value must do nothing.
 static void destroyed(void)
 {
 	struct sockaddr_in to = ipv4("127.0.0.1", 1);
@@ -554,11 +557,12 @@ static void destroyed(void)
 	}
 }
 
-// The number of kernel copies (`process_vm_readv` and `process_vm_writev`) by the thread with the
-// filter.
+// The number of times that the thread with the filter tried to copy memory through the kernel, with
+// `process_vm_readv` or `process_vm_writev`.
 static volatile sig_atomic_t copies;
 
-// Counts a copy that the filter stops, and makes the call fail with EPERM.
+// The handler of SIGSYS, the signal that the filter raises at a copy. Counts the copy, and makes
+// the system call fail with EPERM.
 static void on_copy(int number, siginfo_t *info, void *context)
 {
 	ucontext_t *at = context;
@@ -590,8 +594,8 @@ static void stop_copies(void)
 	CHECK(!prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter), "filter");
 }
 
-// Requests and answers are typed. So no call copies between the program's own addresses through the
-// kernel.
+// librdmacm passes typed requests to the device and gets typed answers. So no call needs to copy
+// memory of this process through the kernel. Only a command in bytes is copied in this way.
 static void no_copies(void)
 {
 	ssize_t (*bytes)(int, const void *, size_t) = dlsym(RTLD_DEFAULT, "adverb_ucma_write");

@@ -25,7 +25,7 @@ static void open_regions(void)
 	to[0] = 2;
 }
 
-// Opens two joined RC queue pairs. Completions of `a` go to `left`, and completions of `b` go to
+// Opens two connected RC queue pairs. Completions of `a` go to `left`, and completions of `b` go to
 // `right`.
 static void open_pair(void)
 {
@@ -156,8 +156,8 @@ static void bind_type_1(struct ibv_qp *qp, struct ibv_cq *cq, struct ibv_mw *mw)
 	is_status(poll_one(cq), qp, 91, IBV_WC_SUCCESS);
 }
 
-// Sends a SEND that invalidates `key` at `b`. The sender gets an acknowledgement. The receive
-// fails, and `b` goes to the error state.
+// Posts at `a` a SEND with Invalidate, with a key that `b` must not invalidate. The sender must
+// still get an acknowledgement. The receive must fail, and `b` must go to the error state.
 static void invalidate_fails(uint32_t key)
 {
 	struct ibv_sge sge = part(mine, 8);

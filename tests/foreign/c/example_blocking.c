@@ -1,6 +1,6 @@
-// The blocking use of completion events from ibv_get_cq_event(3), as a whole program. The steps
-// are: prepare, wait, acknowledge, arm again, poll until empty. The program repeats the steps until
-// every message has arrived.
+// The example of blocking completion events in the manual page ibv_get_cq_event(3), as a whole
+// program. The steps are: prepare, wait, acknowledge, arm again, poll until empty. The program
+// repeats the steps until every message has arrived.
 #include "rig.h"
 
 #define MESSAGES 100
@@ -55,7 +55,8 @@ int main(void)
 		ibv_ack_cq_events(ev_cq, 1);
 		events++;
 		CHECK(!ibv_req_notify_cq(ev_cq, 0), "req_notify");
-		// An event can arrive without a completion. Then this loop finds the CQ empty.
+		// An event can arrive after an earlier round has already polled its completion.
+		// Then this loop finds the CQ empty.
 		do {
 			ne = ibv_poll_cq(cq, 1, &wc);
 			CHECK(ne >= 0, "poll");

@@ -1,6 +1,6 @@
 // Adverb's extensions of verbs, called from C (EXT-1 to EXT-4), one case a process.
-// usage: ext CASE. The table of cases is at the end. The program prints "ok CASE" and ends with
-// status 0, or prints FAIL with the place.
+// usage: ext CASE. The table of cases is at the end. The program prints "ok ID CASE" and ends with
+// status 0, or prints FAIL with the file and line of the failed check.
 #include "rig.h"
 #include "adverb.h"
 
@@ -72,8 +72,8 @@ static int events(void)
 
 static void peek(void)
 {
-	// The length without the padding at the end of the structure. The library does not write
-	// the padding.
+	// The length of the structure without the padding at its end. The comparison leaves the
+	// padding out, because the library does not write the padding.
 	size_t fields = offsetof(struct ibv_wc, dlid_path_bits) + sizeof(uint8_t);
 	struct ibv_wc wc[8], taken[8];
 	int i;
@@ -144,7 +144,8 @@ static void overlooked(void)
 	CHECK(adverb_overlooked(channel) == 0, "polled until empty");
 }
 
-// The report names this function as the place of the arm. The test suite checks the name.
+// The library's report must name this function as the place of the arm. The test suite checks the
+// name, so the compiler must not inline the function.
 static void __attribute__((noinline)) arm_the_queue(void)
 {
 	int armed = adverb_notify_cq(cq, ADVERB_NOTIFY_NEXT, 0);
@@ -152,7 +153,8 @@ static void __attribute__((noinline)) arm_the_queue(void)
 	CHECK(!armed, "arm");
 }
 
-// Standard error of the library goes through this program, so the program can wait for the report.
+// The library writes its report to standard error. The program replaces standard error by a pipe,
+// so the program can wait for the report. The program forwards the text.
 static void named(void)
 {
 	int ends[2], outside = dup(2);
@@ -165,7 +167,9 @@ static void named(void)
 	burst(3);
 	arm_the_queue();
 	while (!strstr(text, "lost wake-up") || text[len - 1] != '\n') {
-		// The thread also waits for the event, and does not poll the queue.
+		// The thread waits for the report and, in the same poll(), for a completion event
+		// that never comes. The thread does not call ibv_poll_cq, so the completions stay
+		// in the CQ. This is the lost wake-up that the library must report.
 		struct pollfd p[] = {{.fd = ends[0], .events = POLLIN}, {.fd = channel->fd, .events = POLLIN}};
 
 		CHECK(now() < end, "nothing is said but \"%s\"", text);

@@ -1,5 +1,5 @@
-// Opens a device. With a macro FAULT_..., the program also makes a mistake that a sanitizer must
-// report.
+// Opens a device. If the program is compiled with a macro FAULT_..., the program also makes a
+// mistake that a sanitizer must report.
 #include "rig.h"
 
 static UNUSED int shared;
@@ -31,9 +31,9 @@ int main(void)
 #endif
 	free(block);
 #ifdef FAULT_LEAK
-	/* Leak many blocks. A leak checker takes any word that looks like a pointer for a
-	   reference. The address of a single block could lie in the unused bytes of a live object,
-	   built where the address was on the stack. */
+	/* Leak many blocks, because a leak checker may miss some of them. The checker regards any
+	 * word with the address of a block as a reference to the block. An old copy of the address
+	 * on the stack could end up in the unused bytes of a live object. */
 	for (int i = 0; i < 32; i++) {
 		block = malloc(200);
 		memset(block, 1, 200);

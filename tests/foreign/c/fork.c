@@ -11,8 +11,8 @@
 
 static volatile int stop;
 
-// Returns whole pages outside of the heap. After ibv_fork_init a child has no registered pages, but
-// the child needs the heap.
+// Returns whole pages outside of the heap. After ibv_fork_init a child does not get the registered
+// pages of its parent. A child needs the heap, so no page of the heap may be registered.
 static void *pages(void)
 {
 	void *p = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -21,8 +21,8 @@ static void *pages(void)
 	return p;
 }
 
-// Sends messages from one queue pair to the other and checks every byte. Without `flag` the
-// function sends MESSAGES messages, and with `flag` until `*flag` is set.
+// Sends messages from one queue pair to the other and checks every byte. If `flag` is NULL, the
+// function sends MESSAGES messages. Otherwise the function sends until `*flag` is set.
 static uint64_t traffic(struct port *p, int who, volatile int *flag)
 {
 	struct ibv_cq *scq = cq_new(p, 8, NULL, NULL), *rcq = cq_new(p, 8, NULL, NULL);
@@ -95,8 +95,8 @@ int main(int argc, char **argv)
 	stop = 1;
 	pthread_join(t, &count);
 	CHECK((uintptr_t)count > 0, "the parent did nothing");
-	// A child may exit at once, or may first clean up inherited objects. The parent must lose
-	// nothing.
+	// A child may exit at once, or may first clean up inherited objects. In both cases the
+	// objects of the parent must still work.
 	pids[0] = fork();
 	if (!pids[0])
 		exit(0);

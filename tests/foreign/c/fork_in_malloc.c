@@ -1,5 +1,6 @@
 // A signal handler that interrupts malloc calls fork. The fork of glibc then waits for a lock of
-// malloc that the same thread holds. A signal must still end the program, as without the device.
+// malloc that the same thread holds, so the program hangs, with and without the device. The device
+// must not prevent a signal from ending the program.
 // usage: fork_in_malloc
 //
 // The interrupting signal is SIGSEGV. The program makes a page inaccessible, and malloc reads this
@@ -40,8 +41,8 @@ int main(void)
 	CHECK(child >= 0, "fork");
 	if (child == 0) {
 		port_open(&port);
-		// `large` becomes a free chunk in malloc's lists. `page` holds the list pointers of
-		// the chunk.
+		// `large` becomes a free chunk in malloc's lists. `page` is the page with the list
+		// pointers of the chunk.
 		large = malloc(120000);
 		after = malloc(16);
 		CHECK(large && after, "memory");
@@ -54,7 +55,8 @@ int main(void)
 		large = malloc(100000);
 		_exit(large ? 0 : 4);
 	}
-	// This wait has no time limit. The limit of the test ends a hang.
+	// This wait has no time limit. If the child hangs, the time limit of the test suite ends
+	// the program.
 	CHECK(waitpid(child, &status, 0) == child, "wait");
 	CHECK(status == 0 || (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM), "status %x", status);
 	printf("ok fork in malloc: %s\n", status ? "ended by its signal" : "finished");

@@ -1,8 +1,8 @@
 // Two processes have a connection, and both sides fork. Some children exit at once, and some write
 // into their copies of registered memory. The last child outlives the parent. Children must not
 // affect the memory that the parent has registered.
-// usage: fork_peers [heap]. With heap, the first process registers the whole heap, where the
-// library also has data, and forks before the process connects.
+// usage: fork_peers [heap]. With heap, the first process registers the whole heap, which also
+// contains data of the library. This process then forks before it connects.
 #include "rig.h"
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -92,8 +92,8 @@ static void expect(struct end *e, int part, int who, int n, const char *what)
 	CHECK(!memcmp(e->mem[part], e->want, SIZE), "process %d: %s number %d", e->who, what, n);
 }
 
-// One side of an exchange: a message, a WRITE and a READ in each direction. A side sends `r` when
-// the side is ready, and `d` when the side is done.
+// One side of an exchange: a message, a WRITE and a READ in each direction. Each side sends `r`
+// when it is ready and `d` when it is done, and waits for the same letter from the other side.
 static void exchange(struct end *e, int n)
 {
 	int other = 3 - e->who;
@@ -186,7 +186,7 @@ static void second(int fd)
 			scribbling_child(&e, ++n);
 			break;
 		case 'l':
-			// The child has all descriptors of the parent.
+			// The child inherits all descriptors of the parent, including `fd`.
 			if (fork())
 				_exit(0);
 			alarm(120);
@@ -202,8 +202,8 @@ static void second(int fd)
 	}
 }
 
-// Registers the whole heap and forks. During the fork the child changes its copy of the heap, and
-// the parent must not see the changes.
+// Registers the whole heap and forks. During the fork, code in the child changes its copy of the
+// heap. The parent must not see these changes.
 static void fork_with_heap(struct port *p)
 {
 	unsigned long start = 0, end = 0;
@@ -263,8 +263,8 @@ int main(int argc, char **argv)
 	exchange(&e, ++n);
 	order(sv[0], 'x');
 	scribbling_child(&e, ++n);
-	// The second process ends while a child of the process lives. The connection ends with the
-	// process.
+	// The second process ends while its child lives. The connection must end with the second
+	// process, so the SEND must fail.
 	post(&e, IBV_WR_SEND, OUT, 0);
 	order(sv[0], 'l');
 	hear(sv[0], &c, 1);

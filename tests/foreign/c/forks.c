@@ -1,6 +1,7 @@
-// The device allocates nothing around a fork. A signal handler may have interrupted the allocator,
-// and allocators hold their locks during a fork. Each case forks with many shared blocks, while
-// `allocations.c` counts.
+// During a fork the device must not call the allocator, because the allocator's locks may be held.
+// If the program forks in a signal handler, the handler may have interrupted the allocator.
+// Allocators also take their locks themselves for a fork. Each case forks with many shared blocks.
+// `allocations.c` counts the calls of the allocator during the fork.
 // usage: forks CASE
 #define _GNU_SOURCE
 #include "rig.h"
@@ -59,8 +60,8 @@ static void touch_blocks(struct port *p)
 		CHECK(blocks[i], "a block");
 		memset(blocks[i], i, LEN);
 	}
-	// The mprotect calls split some mappings. Children get no copy, or an empty copy, of some
-	// pages.
+	// The mprotect calls split some mappings. The madvise calls give children no copy, or an
+	// empty copy, of some pages.
 	for (int i = 0; i < BLOCKS; i += 8) {
 		CHECK(!mprotect(blocks[i] + 4096, 4096, PROT_READ), "mprotect");
 		CHECK(!madvise(blocks[i + 1], LEN / 2, MADV_DONTFORK), "madvise");
@@ -70,8 +71,8 @@ static void touch_blocks(struct port *p)
 	CHECK(registered, "a region");
 }
 
-// The child ends with 0 if the child has the bytes of the parent, and with 4 if not. An allocation
-// in the child makes the status 3.
+// The child ends with 0 if the child has the bytes of the parent, and with 4 if not. If the child
+// has called the allocator during the fork, the child ends with 3.
 static void fork_once(pid_t (*way)(void), const char *name)
 {
 	allocations_begin();
@@ -99,8 +100,8 @@ static void every_way(void)
 
 static void spawned(void)
 {
-	// posix_spawnp is not counted here, because the C library may allocate, as for the
-	// arguments. The device does nothing in this call.
+	// The test does not count the allocations of posix_spawnp, because the C library itself may
+	// allocate there, for example for the arguments. The device does nothing in this call.
 	char *argv[] = {"true", NULL};
 	pid_t pid;
 	int status;
@@ -173,8 +174,9 @@ static void on_alarm(int s)
 	errno = before;
 }
 
-// The handler interrupts the program's allocator. If any code below the fork allocated, the fork
-// would hang.
+// The signal handler forks while the interrupted code may be inside malloc or free, and so may hold
+// a lock of the allocator. If the device allocated memory during the fork, the device would wait
+// for this lock forever.
 static void in_a_handler(void)
 {
 	for (by_call = 0; by_call < 2; by_call++) {
@@ -200,7 +202,8 @@ static void in_a_handler(void)
 	}
 }
 
-// The log must name a refused fork, and nothing may be allocated for the log.
+// The library refuses the fork, because no descriptor is free. The log must name the refused fork,
+// and the library must not allocate memory for this log line.
 static void refused(void)
 {
 	struct rlimit few = {3, 3};

@@ -1,6 +1,6 @@
 // The reports about lost wake-ups (EXT-4) and missing acknowledgements (EXT-5), one case a process.
-// usage: heart CASE. The table of cases is at the end. The program prints "ok CASE" and ends with
-// status 0, or prints FAIL with the place.
+// usage: heart CASE. The table of cases is at the end. The program prints "ok ID CASE" and ends
+// with status 0, or prints FAIL with the file and line of the failed check.
 // The program reads the library's standard error through a pipe, and forwards the lines. So the
 // program can continue at once after a report.
 #define _GNU_SOURCE
@@ -8,7 +8,8 @@
 #include <sys/epoll.h>
 
 #define BURST 10
-// The number of these messages that an early receiver polls before the next sleep.
+// The number of messages of the burst that an early receiver polls. An early receiver sleeps again
+// before its CQ is empty.
 #define EARLY 2
 #define SLOT 64
 // The longest wait for anything, in seconds.
@@ -31,7 +32,8 @@ static struct {
 	size_t len, passed_on;
 } said;
 
-// Replaces standard error by a pipe. The call comes before any code of the library.
+// Replaces standard error by a pipe. The program calls this function before any function of the
+// library.
 static void listen_to_library(void)
 {
 	int ends[2];
@@ -132,8 +134,8 @@ static void close_all(void)
 	port_close(&port);
 }
 
-// Sends `n` messages in one chain. On return all messages are in the CQ of the receiver, because an
-// acknowledgement follows the completion.
+// Sends `n` messages in one chain. On return the completions of all messages are in the receiver's
+// CQ, because the receiver acknowledges a message after its completion.
 static void send_messages(int n)
 {
 	struct ibv_sge s = {(uintptr_t)memory, SLOT, mr->lkey};
@@ -155,8 +157,8 @@ static void send_messages(int n)
 enum sleep { IN_GET, IN_POLL, IN_EPOLL };
 static struct {
 	enum sleep sleep;
-	int early; // after the first event: poll EARLY completions and go back to sleep
-	int want; // the thread ends after so many messages
+	int early; // after the first event, the thread polls EARLY completions and sleeps again
+	int want; // the thread ends after this number of messages
 	volatile int received;
 	volatile int armed, burst_is_there;
 } receiver;
@@ -178,8 +180,8 @@ static void __attribute__((noinline)) arm_the_receiver(void)
 	CHECK(r == 0, "req_notify %d", r);
 }
 
-// Sleeps on the descriptor with the chosen call. For IN_GET the function returns, and
-// ibv_get_cq_event sleeps.
+// Sleeps on the descriptor with the chosen call. For IN_GET the function returns at once, because
+// the thread then sleeps in ibv_get_cq_event.
 static void sleep_on_channel(int epoll)
 {
 	struct pollfd p = {.fd = channel->fd, .events = POLLIN};
@@ -224,7 +226,8 @@ static void *receive(void *unused)
 		sleep_on_channel(epoll);
 		CHECK(!ibv_get_cq_event(channel, &cq, &context), "get");
 		CHECK(cq == recv_cq, "event of another CQ");
-		// The receiver is slow. The whole burst arrives before the second arm.
+		// The receiver is slow. Before its second arm, the receiver waits until the whole
+		// burst is in the CQ.
 		CHECK(!first || became(&receiver.burst_is_there), "the burst");
 		ibv_ack_cq_events(cq, 1);
 		arm_the_receiver();
@@ -286,7 +289,7 @@ static void get_early(void)
 	burst(IN_GET, 1);
 }
 
-// ---- Arms after polling, and no arm at all.
+// ---- Programs that arm after the completions have arrived, or never arm. Then a thread sleeps.
 static void *get_one(void *result)
 {
 	struct ibv_cq *cq;
@@ -304,14 +307,14 @@ static void ignore(int sig)
 	(void)sig;
 }
 
-// Wakes a thread that sleeps in ibv_get_cq_event by a signal (CHN-7).
+// Sends a signal, which wakes a thread that sleeps in ibv_get_cq_event (CHN-7).
 static void interrupt(pthread_t t, int *result)
 {
 	double end = now() + LIMIT;
 	void *none;
 
-	// A signal may arrive before the call, or between two waits of the call. So the loop
-	// repeats the signal until the thread has ended.
+	// A signal may arrive before the thread calls ibv_get_cq_event, or between two waits within
+	// this call. So the loop repeats the signal until the thread has ended.
 	while (pthread_tryjoin_np(t, &none)) {
 		CHECK(now() < end, "the thread does not end");
 		pthread_kill(t, SIGUSR1);
@@ -349,7 +352,8 @@ static void armed_too_late(void)
 	sleep_beside("lost wake-up");
 }
 
-// ---- A slow program that polls all the time. No wake-up is lost.
+// ---- A program that polls slowly, but never sleeps. The program loses no wake-up, so the library
+// must not report one.
 #define PACE_MS 25
 
 // Polls a burst that arrived before the arm, one completion at a time. Returns whether the library
@@ -363,7 +367,8 @@ static int poll_slowly(int armed)
 
 	send_messages(BURST);
 	if (armed) {
-		// Until the program reads this event, the event announces the burst.
+		// The previous call armed the CQ, so the burst made this event. As long as the
+		// program has not read the event, the event announces the burst.
 		CHECK(!ibv_get_cq_event(channel, &cq, &context), "get");
 		ibv_ack_cq_events(cq, 1);
 	}
@@ -386,7 +391,7 @@ static void slow_poller(void)
 	close_all();
 }
 
-// ---- Missing acknowledgements.
+// ---- Missing acknowledgements of events.
 static volatile int destroyed;
 
 static void *destroy_cq(void *unused)

@@ -1,4 +1,5 @@
-/* A copy of libibverbs, as in a Python wheel, on a machine without a device that the copy knows. */
+/* Stands for a copy of libibverbs that a program brings along, for example in a Python wheel. The
+ * copy knows no device of the machine. */
 #include <stddef.h>
 
 struct ibv_device;

@@ -1,4 +1,4 @@
-/* A module, for example of Python, that needs a copy of libibverbs. */
+/* A module of a program, for example of Python, that is linked with a copy of libibverbs. */
 struct ibv_device;
 struct ibv_device **ibv_get_device_list(int *);
 const char *ibv_get_device_name(struct ibv_device *);

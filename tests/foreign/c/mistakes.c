@@ -1,5 +1,5 @@
-// Common mistakes of beginners, each three times, and a request that a queue pair of another
-// process refuses. The log on standard error gives the reasons.
+// Makes common mistakes of beginners, each three times, and posts a request that a queue pair of
+// another process refuses. The library's log on standard error must give the reasons.
 // usage: mistakes
 #include "rig.h"
 #include <sys/socket.h>

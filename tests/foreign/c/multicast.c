@@ -1,7 +1,7 @@
 // Multicast of datagrams through the C ABI. The cases check which queue pairs get a copy, the
 // contents of a copy, and the refused calls. The two processes of a case run on one host.
 // usage: multicast CASE. The table of cases is at the end. The program prints "ok CASE" and ends
-// with status 0, or prints FAIL with the place.
+// with status 0, or prints FAIL with the file and line of the failed check.
 #define _GNU_SOURCE
 #include "rig.h"
 #include <arpa/inet.h>
@@ -156,7 +156,8 @@ static void hear(int fd)
 // with another Q_Key and queue pairs that are not attached receive nothing.
 static void delivered(int ipv4, const char *sent_to, const char *attached_to)
 {
-	// The IPv4 header holds the IPv4 address of the group, in either notation of the GID.
+	// The destination in the IPv4 header of a copy is the IPv4 address of the group, in both
+	// notations of the group's GID.
 	union ibv_gid to = gid_of(sent_to), at = gid_of(attached_to), group = to;
 	struct end a, b, c, d;
 	uint32_t src;
@@ -266,8 +267,8 @@ static void refused(void)
 	port_close(&port);
 }
 
-// A queue pair with IBV_QP_CREATE_BLOCK_SELF_MCAST_LB gets no copy of its own sends, and gets all
-// copies of other sends.
+// A queue pair with IBV_QP_CREATE_BLOCK_SELF_MCAST_LB gets no copy of its own sends, but gets the
+// sends of other queue pairs.
 static void no_copy_of_its_own(void)
 {
 	union ibv_gid group = gid_of("::ffff:239.7.8.9");
@@ -307,7 +308,8 @@ static void no_copy_of_its_own(void)
 	port_close(&port);
 }
 
-// Above a limit the attach fails with ENOMEM. After a detach the place is free again.
+// If the number of groups or of attached queue pairs is at the limit of the device, an attach fails
+// with ENOMEM. After detaches, the program can attach again.
 static void limits(void)
 {
 	struct ibv_device_attr attr;

@@ -1,8 +1,8 @@
-// Calls without memory. Each call succeeds or fails with ENOMEM, and the process continues.
-// Everything works when there is memory again. The program defines the allocation functions, so
-// that allocations can be refused.
+// Calls while allocations fail. Each call must succeed or fail with ENOMEM, and must not end the
+// process. When allocations succeed again, everything must work. The program defines the allocation
+// functions itself, so that it can refuse allocations.
 // usage: nomem CASE. The table of cases is at the end. The program prints "ok CASE" and ends with
-// status 0, or prints FAIL with the place.
+// status 0, or prints FAIL with the file and line of the failed check.
 #define _GNU_SOURCE
 #include "rig.h"
 #include <malloc.h>
@@ -16,7 +16,7 @@ extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_real
 extern void *__libc_memalign(size_t, size_t);
 
 // The number of allocations before a refusal. A negative number means no refusal. At 0 the
-// functions refuse a single allocation (`refuses_one`) or all later allocations.
+// functions refuse a single allocation (if `refuses_one` is set) or all later allocations.
 static long left = -1;
 static int refuses_one;
 static long refused;
@@ -366,7 +366,7 @@ static void open_all(void)
 	CHECK(events, "event channel");
 }
 
-// Sends data through a queue pair that existed before.
+// Writes data through a queue pair that was created before the first refusal.
 static void works(const char *after)
 {
 	struct ibv_sge s = {(uintptr_t)mem, 64, mr->lkey};
@@ -390,8 +390,8 @@ static void each_can_be_made(const char *after)
 	works(after);
 }
 
-// Refuses the nth allocation of each call, or the nth and all later allocations. `n` grows until
-// the call succeeds without a refusal.
+// Refuses the nth allocation of each call (if `one` is set), or the nth and all later allocations.
+// `n` grows until the call succeeds without a refusal.
 static void sweep(int one)
 {
 	size_t v;
@@ -445,8 +445,8 @@ static long mapped(void)
 }
 
 // Limits the address space to a little more than its present size. The program then tries to create
-// many objects. Each call succeeds or fails with ENOMEM or EMFILE. After the limit is gone, the
-// program destroys the objects.
+// many objects. Each call succeeds or fails with ENOMEM or EMFILE. Then the program removes the
+// limit and destroys the objects.
 static void address_space(void)
 {
 	static void *made[64][ARRAY_LEN(verbs)];

@@ -1,13 +1,14 @@
-// CQN-1..CQN-12 and CHN-1..CHN-7, one process a case, on two joined queue pairs of one process.
-// usage: notify CASE. The table of cases is at the end. The program prints "ok CASE" and ends with
-// status 0, or prints FAIL with the place.
+// Tests the arming of CQs (requirements CQN-1 to CQN-12) and completion channels (CHN-1 to CHN-7).
+// Each case runs in a process of its own, and uses connected queue pairs within this process.
+// usage: notify CASE. The table of cases is at the end. The program prints "ok ID CASE" and ends
+// with status 0, or prints FAIL with the file and line of the failed check.
 #include "rig.h"
 #include <sys/epoll.h>
 #include <sys/select.h>
 
 #define DEPTH 64
 #define SLOT 256
-// The time in which no event may arrive.
+// How long the test waits to see that no event arrives.
 #define QUIET_MS 150
 // The longest wait for an expected event.
 #define COMES_MS 30000
@@ -22,7 +23,7 @@ struct end {
 static struct port port;
 static struct end a, b;
 static struct ibv_mr *mr;
-// `a` sends from the first half. `b` receives into the second half.
+// The memory of both ends. `a` sends from the first half, and `b` receives into the second half.
 static uint8_t *mem;
 static int ctx_tag[4];
 
@@ -91,8 +92,7 @@ static void post(struct ibv_qp *qp, enum ibv_wr_opcode op, int flags, uint32_t r
 	CHECK(!ibv_post_send(qp, &wr, &bad), "post send op %d", op);
 }
 
-// `a` sends one message to `b`, for which `b` has a receive. The function returns after the polls
-// of both completions.
+// Posts a receive on `b`, sends one message from `a` to `b`, and polls both completions.
 static void message(int flags)
 {
 	recv_on(b.qp, 1);
@@ -225,7 +225,7 @@ static void solicited_send_never(void)
 	expect_quiet(a.sch, "a successful send is never solicited");
 	message(0);
 	expect_quiet(a.sch, "a successful send is never solicited");
-	// The arm still exists, so a failure fires the arm.
+	// The CQ is still armed, so a failed send must raise an event.
 	post(a.qp, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, mr->rkey ^ 0x5a5a00);
 	expect_event(a.sch, a.scq, "failed send");
 }
@@ -347,7 +347,8 @@ static void next_wins(int first, int second)
 	expect_event(b.rch, b.rcq, "next beats solicited");
 	message(IBV_SEND_SOLICITED);
 	expect_quiet(b.rch, "both arms were used by one event");
-	// A new solicited arm fires for solicited messages only. The earlier mix has no effect.
+	// A new solicited arm must raise an event for a solicited message only. The earlier mix of
+	// arms must have no effect.
 	arm(b.rcq, 1);
 	message(0);
 	expect_quiet(b.rch, "solicited only");
@@ -527,8 +528,8 @@ static void se_ignored(void)
 // ---- CQN-10
 static void foreign_handle(void)
 {
-	// The copy lies between zeroes. A library that reads beyond the public struct finds zeroes,
-	// and not another object.
+	// The program copies the public struct of the CQ between zeroes. If the library reads
+	// beyond the struct, the library finds zeroes, and not another object.
 	static struct {
 		uint8_t before[4096];
 		struct ibv_cq cq;
@@ -568,7 +569,7 @@ static void no_channel(void)
 	struct ibv_qp *x, *y;
 
 	open_memory();
-	end_open(&a, IBV_QPT_RC, 0); // has channels, and must stay quiet
+	end_open(&a, IBV_QPT_RC, 0); // the channels of `a` must stay quiet
 	scq = cq_new(&port, DEPTH, NULL, NULL);
 	rcq = cq_new(&port, DEPTH, NULL, NULL);
 	x = qp_new(&port, IBV_QPT_RC, scq, rcq, DEPTH);
@@ -858,8 +859,8 @@ static void each_once(void)
 	for (i = 0; i < SHARERS; i++)
 		CHECK(taken[i] == TAKER_ROUNDS, "CQ %d: %d events taken of %d", i, taken[i], TAKER_ROUNDS);
 	__atomic_store_n(&stopping, 1, __ATOMIC_RELEASE);
-	// Each thread must get one event. If two threads got the same event, a thread would remain
-	// or an event would be missing.
+	// Each thread must get exactly one of these events, and then ends. If two threads got the
+	// same event, one thread would wait forever or one event would be left over.
 	for (i = 0; i < SHARERS; i++) {
 		arm(cqs[i], 0);
 		message_to(i);
@@ -940,7 +941,8 @@ static void destroyed_events_gone(void)
 	arm(cqs[2], 0);
 	message_to(2);
 	expect_event(shared, cqs[2], "the channel works on");
-	// The same with the only event of the channel. The descriptor must become unreadable again.
+	// Now the destroyed CQ has the only event of the channel. After the destroy, the descriptor
+	// must not be readable.
 	arm(cqs[2], 0);
 	message_to(2);
 	CHECK(readable(shared->fd, COMES_MS), "an event waits");
@@ -992,8 +994,8 @@ static void interrupted(void)
 	CHECK(became(&w.inside, COMES_MS), "started");
 	usleep(200000);
 	CHECK(!w.done, "returned too early");
-	// A signal before the thread has entered the call interrupts nothing. So the loop repeats
-	// the signal.
+	// A signal that arrives before the thread has entered ibv_get_cq_event interrupts nothing.
+	// So the loop repeats the signal.
 	do
 		CHECK(now() < end && !pthread_kill(t, SIGUSR1), "the signal did not end the wait");
 	while (!became(&w.done, 1000));
@@ -1020,7 +1022,8 @@ static void restarted(void)
 	for (i = 1; i <= 3; i++) {
 		usleep(100000);
 		CHECK(!pthread_kill(t, SIGUSR1), "kill");
-		// Two pending signals would be delivered as a single signal.
+		// The loop waits for the handler, because two pending signals would be delivered as
+		// a single signal.
 		while (signals < i)
 			CHECK(now() < end && !usleep(1000), "%d signals of %d", signals, i);
 	}

@@ -1,7 +1,7 @@
 // Connects a queue pair and creates an address handle. `noway SOURCE DESTINATION ERRNO` expects
-// ERRNO from ibv_modify_qp and ibv_create_ah. With ERRNO 0 both calls succeed, and the program
-// sends a datagram. `noway SOURCE DESTINATION 0 COMMAND` then runs COMMAND and sends a message,
-// which fails.
+// ERRNO from ibv_modify_qp (to RTR) and from ibv_create_ah. With ERRNO 0 both calls must succeed,
+// and the program sends a datagram. `noway SOURCE DESTINATION 0 COMMAND` then runs COMMAND and
+// sends a message over the connection. This send must fail, because no peer answers.
 #include "rig.h"
 #include <arpa/inet.h>
 
@@ -74,7 +74,7 @@ static void send_in_vain(struct ibv_qp *qp)
 	CHECK(wc.status == IBV_WC_RETRY_EXC_ERR, "%s", ibv_wc_status_str(wc.status));
 }
 
-// The send of a datagram succeeds for every destination.
+// The send of a datagram must succeed for every destination, because UD has no acknowledgements.
 static void send_datagram(struct port *p, struct ibv_ah *ah)
 {
 	struct ibv_cq *cq = cq_new(p, 4, NULL, NULL);

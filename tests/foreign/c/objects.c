@@ -1,8 +1,8 @@
-// Regions of file descriptors, registrations by attributes, DMA handles, completion counters, huge
-// pages. A process runs one case.
+// Tests memory regions of file descriptors, registrations by attributes (ibv_reg_mr_ex), DMA
+// handles, completion counters and huge pages. Each case runs in a process of its own.
 // usage: objects CASE; the table of cases is at the end. Prints "ok CASE" and ends with status 0,
-// or prints FAIL with the place. If the machine lacks something for the case, prints "skip REASON"
-// and ends with status 77.
+// or prints FAIL with the file and line of the failed check. If the machine lacks something for the
+// case, prints "skip REASON" and ends with status 77.
 #define _GNU_SOURCE
 #include "rig.h"
 #include <dlfcn.h>
@@ -73,8 +73,8 @@ static struct port port;
 static struct ibv_cq *acq, *bcq;
 static struct ibv_qp *a, *b;
 static struct ibv_mr *mr;
-// The first half belongs to `a`, the second half to `b`. Both queue pairs can access all of the
-// memory.
+// The memory of both queue pairs. `a` uses the first half, `b` the second half. Both queue pairs
+// can access all of the memory.
 static uint8_t *mem;
 
 static void open_port(void)
@@ -133,8 +133,8 @@ static int memfd_of(size_t len, unsigned flags)
 	return fd;
 }
 
-// Queue pair `a` writes to, reads from and sends into a region of `b`. The region begins at `iova`;
-// the program sees its bytes at `seen`.
+// Queue pair `a` writes to, reads from and sends into a region of `b`. For requests, the region
+// begins at `iova`. The program has the bytes of the region mapped at `seen`.
 static void use_region(struct ibv_mr *region, uint64_t iova, uint8_t *seen, size_t len, const char *what)
 {
 	struct ibv_sge s = {iova + 8, 64, region->lkey};
@@ -205,7 +205,7 @@ static void memfd_is_registered(void)
 	close(again);
 	for (i = 0; i < ARRAY_LEN(parts); i++)
 		use_region(region[i], parts[i].iova, seen + parts[i].offset, parts[i].len, "part");
-	// A write past the end of the region.
+	// A WRITE past the end of the region must fail.
 	post(a, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, (uintptr_t)mem, 8, mr->lkey, parts[2].iova + 4993, region[2]->rkey);
 	done(acq, IBV_WC_REM_ACCESS_ERR, "beyond");
 	CHECK(ibv_dealloc_pd(port.pd) == EBUSY, "domain in use");
@@ -221,7 +221,8 @@ static void rights_of_descriptors(void)
 	struct ibv_mr *region;
 
 	open_pair();
-	// NCCL asks this way whether the memory of GPUs can be registered.
+	// NCCL makes this call to learn whether the memory of GPUs can be registered. EOPNOTSUPP
+	// means no.
 	refused(ibv_reg_dmabuf_mr(port.pd, 0, 0, 0, -1, 0), EOPNOTSUPP, "no descriptor");
 	refused(ibv_reg_dmabuf_mr(port.pd, 0, SIZE, 0, 999, ALL), EBADF, "closed descriptor");
 	CHECK(!pipe(ends), "pipe");
@@ -432,7 +433,7 @@ static void counts(struct my_cntr *c, uint64_t good, uint64_t bad, const char *w
 	do {
 		struct ibv_wc wc;
 
-		// Polling drives the device. No completion is expected.
+		// The polls let the device make progress. No completion may arrive.
 		CHECK(ibv_poll_cq(acq, 1, &wc) == 0 && ibv_poll_cq(bcq, 1, &wc) == 0, "%s: a completion", what);
 		CHECK(!CALL(int (*)(struct my_cntr *, uint64_t *), "ibv_read_comp_cntr", c, &g), "read");
 		CHECK(!CALL(int (*)(struct my_cntr *, uint64_t *), "ibv_read_err_comp_cntr", c, &e), "read");
@@ -504,7 +505,7 @@ static void counters_count(void)
 	s = (struct ibv_sge){(uintptr_t)mem + SIZE, SIZE, mr->lkey};
 	for (i = 0; i < 5; i++)
 		CHECK(!ibv_post_recv(b, &r, &bad), "receive");
-	// The requests of `a` are unsignaled. The counters count them all the same.
+	// The requests of `a` are unsignaled. The counters must count them all the same.
 	for (i = 0; i < 3; i++)
 		post(a, IBV_WR_SEND, 0, (uintptr_t)mem, 100, mr->lkey, 0, 0);
 	for (i = 0; i < 3; i++)
@@ -522,7 +523,8 @@ static void counters_count(void)
 	counts(remote, 4, 0, "writes of the peer");
 	counts(remote_bytes, 600, 0, "bytes that the peer read");
 	counts(bytes, 110, 0, "bytes written");
-	// A refused WRITE, and the requests that are flushed behind the WRITE.
+	// A WRITE is refused, and the device flushes the requests after the WRITE. The counters
+	// must count these errors.
 	post(a, IBV_WR_RDMA_WRITE, 0, (uintptr_t)mem, 8, mr->lkey, (uintptr_t)mem, mr->rkey ^ 0xff00);
 	post(a, IBV_WR_SEND, 0, (uintptr_t)mem, 8, mr->lkey, 0, 0);
 	done(acq, IBV_WC_REM_ACCESS_ERR, "write");
@@ -554,8 +556,8 @@ static void huge_pages_as_before(void)
 	}
 }
 
-// Makes sure of `wanted` free huge pages of 2 MiB. If too few are free, reserves more, or skips the
-// case if the user may not reserve pages.
+// Makes sure that `wanted` huge pages of 2 MiB are free. If too few are free, reserves more pages.
+// If the user may not reserve pages, skips the case.
 static void huge_pages(int wanted)
 {
 	const char *dir = "/sys/kernel/mm/hugepages/hugepages-2048kB/";
@@ -622,7 +624,8 @@ static void hugetlb_memory(void)
 	CHECK(at != MAP_FAILED, "map");
 	huge(at, 2 * HUGE, "shared");
 	CHECK(!munmap(at, 2 * HUGE), "unmap");
-	// A registration by descriptor, from the middle of a huge page.
+	// A registration of a memfd. The range begins within a huge page and ends in the next huge
+	// page.
 	fd = memfd_of(2 * HUGE, MFD_CLOEXEC | MFD_HUGETLB | MFD_HUGE_2MB);
 	at = mmap(NULL, 2 * HUGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	CHECK(at != MAP_FAILED, "map");

@@ -1,5 +1,6 @@
-// Threads wait on channels and contexts. Meanwhile the main thread destroys the channels and closes
-// the contexts. This is a mistake of the program, but the threads must only go on waiting.
+// Threads wait for events of channels and contexts. Meanwhile the main thread destroys the channels
+// and closes the contexts. This is a mistake of the program, but the threads must keep waiting and
+// must not crash.
 #include "rig.h"
 #include <malloc.h>
 
@@ -53,7 +54,8 @@ int main(void)
 		CHECK(!ibv_destroy_comp_channel(channels[i]), "destroy");
 		port_close(&other[i]);
 	}
-	// Each packet wakes the waiting threads.
+	// Each packet wakes the waiting threads within the library. If the library then read a
+	// freed channel or context, the library would find the filler bytes of M_PERTURB.
 	for (i = 0; i < 1000; i++) {
 		struct ibv_recv_wr r = {.wr_id = i}, *rbad;
 		struct ibv_send_wr w = {.wr_id = i, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED}, *bad;

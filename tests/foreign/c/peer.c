@@ -116,8 +116,8 @@ int main(int argc, char **argv)
 		n = ibv_poll_cq(scq, 1, &wc);
 		CHECK(n >= 0, "poll");
 		if (n == 0) {
-			// Every request has a completion. Wait half a second longer for a surplus
-			// completion.
+			// If every request has a completion, the program waits half a second
+			// longer, in case the library delivers one completion too many.
 			if (first != IBV_WC_SUCCESS && now() - quiet > (posted == good + 1 + flushed ? 0.5 : 30))
 				break;
 			CHECK(now() - quiet < 60, "no completion for a minute");
@@ -140,7 +140,7 @@ int main(int argc, char **argv)
 			flushed++;
 		}
 	}
-	// The posted receives are flushed as well.
+	// The posted receives must be flushed as well.
 	for (i = 0; (n = ibv_poll_cq(rcq, 1, &wc)) == 1; i++)
 		CHECK(wc.status == IBV_WC_WR_FLUSH_ERR, "receive ended with %d", wc.status);
 	struct ibv_qp_attr qa;

@@ -1,6 +1,6 @@
-/* SYS-5: an open device follows its interface. The interface is RIG_NET, in a namespace of this
- * program alone. Waits end with an event or with the expected state; a wait up to the limit is a
- * failure. */
+/* SYS-5: an open device follows changes of its network interface. RIG_NET names the interface,
+ * which is in a network namespace of this program alone. Each wait ends when the expected event or
+ * state comes. If a wait reaches its time limit, the test fails. */
 #include <dirent.h>
 #include <sys/stat.h>
 
@@ -10,7 +10,7 @@ extern int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, siz
 
 static struct port port;
 
-// Runs a command of `ip` for the interface.
+// Runs the command `ip` with the given arguments.
 static void ip(const char *fmt, ...)
 {
 	char line[200] = "ip ";
@@ -42,8 +42,8 @@ static void expect_none(void)
 	CHECK(poll(&p, 1, 0) == 0, "an event too many");
 }
 
-// The index of the GID table entry with the IPv4 address 192.0.2.HOST, or -1 if the table has no
-// such entry.
+// Returns the index of the GID table entry with the IPv4 address 192.0.2.HOST, or -1 if the table
+// has no such entry.
 static int entry_of(int host)
 {
 	union ibv_gid gid, wanted = {.raw = {[10] = 0xff, 0xff, 192, 0, 2, host}};
@@ -53,7 +53,7 @@ static int entry_of(int host)
 
 	for (i = 0; i < port.attr.gid_tbl_len; i++) {
 		CHECK(!ibv_query_gid(port.ctx, 1, i, &gid), "gid %d", i);
-		// ibv_query_gid_ex and sysfs give the same GID.
+		// ibv_query_gid_ex and sysfs must give the same GID.
 		memset(&entry, 0, sizeof(entry));
 		if (ibv_query_gid_ex(port.ctx, 1, i, &entry, 0))
 			CHECK(errno == ENODATA, "gid_ex %d", i);
@@ -118,7 +118,8 @@ static void talk(int index)
 	CHECK(!ibv_destroy_qp(a) && !ibv_destroy_qp(b) && !ibv_dereg_mr(mr) && !ibv_destroy_cq(cq), "destroy");
 }
 
-// The number of netlink sockets of this process with a multicast group, from the kernel's table.
+// Returns how many netlink sockets of this process have joined a multicast group, from the kernel's
+// table of netlink sockets.
 static int netlink_sockets(void)
 {
 	char line[300], path[300];
@@ -163,15 +164,16 @@ int main(void)
 	CHECK(first >= 0 && entry_of(2) < 0, "entry %d", first);
 	CHECK(port.attr.state == IBV_PORT_ACTIVE && port.attr.active_mtu == IBV_MTU_1024, "MTU %d", port.attr.active_mtu);
 
-	// A new address gets an entry behind the other entries, and can be used at once.
+	// A new address gets a GID table entry after the existing entries. The new entry can be
+	// used at once.
 	ip("addr add 192.0.2.2/24 dev %s", net);
 	expect(IBV_EVENT_GID_CHANGE);
 	second = entry_of(2);
 	CHECK(second > first && entry_of(1) == first, "entries %d, %d", entry_of(1), second);
 	talk(second);
 
-	// A removed address leaves the other entries in place. The next new address gets the free
-	// entry.
+	// The removal of an address must not move the other GID table entries. The next new address
+	// must get the free entry.
 	ip("addr add 192.0.2.3/24 dev %s", net);
 	expect(IBV_EVENT_GID_CHANGE);
 	third = entry_of(3);
@@ -184,7 +186,7 @@ int main(void)
 	talk(second);
 	expect_none();
 
-	// A change of the MTU raises no event.
+	// A change of the MTU must raise no event.
 	ip("link set %s mtu 9000", net);
 	wait_mtu(IBV_MTU_4096);
 	talk(first);
@@ -204,7 +206,8 @@ int main(void)
 	talk(first);
 	expect_none();
 
-	// The device `adverb0` stays when an interface goes (SYS-12), so the case ends here.
+	// With RIG_STAYS, the device is `adverb0`, which stays when its interface is removed
+	// (SYS-12). So the case ends here.
 	if (atoi(getenv("RIG_STAYS")))
 		goto end;
 	ip("link del %s", net);
@@ -216,8 +219,8 @@ int main(void)
 	expect_none();
 
 end:
-	// The context `other` still has the last event of each kind, unread, when the program
-	// closes it.
+	// The program has read no event of the context `other`. So the last event of each kind is
+	// unread when the program closes this context.
 	port_close(&other);
 	CHECK(!ibv_destroy_qp(datagrams) && !ibv_destroy_cq(cq), "destroy");
 	port_close(&port);

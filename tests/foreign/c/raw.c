@@ -1,8 +1,8 @@
-// Raw packet queue pairs on the loopback device through the C ABI: frames, flows, receive side
-// scaling and refused calls. No case needs a privilege.
+// Tests raw packet queue pairs on the loopback device through the C ABI: frames, flows, receive
+// side scaling and refused calls. No case needs a privilege.
 // usage: raw CASE | raw in MAC | raw out MAC | raw no_right; the last three use the interface of
 // RIG_DEV. The table of cases is at the end. Prints "ok CASE" and ends with status 0, or prints
-// FAIL with the place.
+// FAIL with the file and line of the failed check.
 #define _GNU_SOURCE
 #include "rig.h"
 #include <arpa/inet.h>
@@ -106,7 +106,8 @@ static void nothing(struct end *e, const char *who)
 		CHECK(!ibv_poll_cq(e->cq, 1, &wc), "%s: a completion", who);
 }
 
-// Builds a frame of `len` bytes to a station by its number: IPv4 or IPv6, with ports of TCP or UDP.
+// Builds a frame of `len` bytes and returns `len`. `station` is the last byte of the destination
+// MAC address. The frame has an IPv4 or IPv6 header, and the ports of TCP or UDP.
 static size_t frame_to(uint8_t *f, size_t len, int station, int v6, const char *src, const char *dst, int proto,
 		       int sport, int dport)
 {
@@ -173,8 +174,8 @@ static struct ibv_flow *flow(struct end *e, struct rule *r)
 	return f;
 }
 
-// Frames reach the queue pairs of another process unchanged, if a flow matches. Other queue pairs
-// do not get the frames.
+// Frames must reach the queue pairs of another process unchanged, if a flow matches. Other queue
+// pairs must not get the frames.
 static void between_processes(void)
 {
 	uint8_t frame[3][1500];
@@ -247,8 +248,8 @@ static void between_processes(void)
 	port_close(&port);
 }
 
-// A program waits for an event of a queue pair. A frame from another queue pair of the same program
-// wakes the program.
+// A program waits for a completion event of a queue pair. A frame from another queue pair of the
+// same program must wake the program.
 static void an_event_for_a_frame(void)
 {
 	struct ibv_comp_channel *ch;
@@ -271,8 +272,9 @@ static void an_event_for_a_frame(void)
 	to_state(b.qp, IBV_QPS_INIT);
 	to_state(b.qp, IBV_QPS_RTR);
 	f = flow(&b, &r);
-	// Many rounds: only the background thread of the device may be there to take the frame, and
-	// this thread may be about to sleep.
+	// The test makes many rounds, because a lost frame would depend on timing. While the
+	// program waits in poll, only the background thread of the device can receive the frame,
+	// and this thread may be about to sleep.
 	for (int i = 0; i < 500; i++) {
 		struct ibv_sge s = {(uintptr_t)b.mem, SIZE, b.mr->lkey};
 		struct ibv_recv_wr wr = {.wr_id = 0, .sg_list = &s, .num_sge = 1}, *bad;
@@ -300,8 +302,8 @@ static void an_event_for_a_frame(void)
 static struct end tx, rx[4];
 static uint8_t frame[512];
 
-// Sends `frame` and returns the receiving queue pairs, a bit for each. Waits up to 30 seconds for
-// the queue pairs in `wanted`, and 50 ms for others.
+// Sends `frame` and returns which of the queue pairs `rx` receive the frame, a bit for each. Waits
+// up to 30 seconds for the queue pairs in `wanted`, and 50 ms for others.
 static unsigned who(size_t len, unsigned wanted)
 {
 	double until, end = now() + 30;
@@ -348,7 +350,7 @@ static void players_free(void)
 	port_close(&port);
 }
 
-// A flow with each kind of specification takes the frames of its specification and no other frames.
+// For each kind of specification, a flow must take the frames that match, and no other frames.
 static void specifications(void)
 {
 	struct ibv_flow_spec_ipv4 v4 = {.type = IBV_FLOW_SPEC_IPV4, .size = sizeof(v4),
@@ -390,7 +392,7 @@ static void specifications(void)
 	players_free();
 }
 
-// Priorities of flows, and the types of flows without a priority.
+// Tests the priorities of flows, and the types of flows without a priority.
 static void priorities_and_kinds(void)
 {
 	struct ibv_flow_spec_action_drop drop = {.type = IBV_FLOW_SPEC_ACTION_DROP, .size = sizeof(drop)};
@@ -432,7 +434,7 @@ static void priorities_and_kinds(void)
 	players_free();
 }
 
-// The key of the Toeplitz hashes that Microsoft publishes.
+// The key of the test vectors that Microsoft publishes for the Toeplitz hash.
 static const uint8_t key[40] = {0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3,
 				0x8f, 0xb0, 0xd0, 0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3,
 				0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa};
@@ -512,7 +514,7 @@ static void spread_free(struct spread *s)
 	free(s->memory.mem);
 }
 
-// The index of the work queue with the frame, or -1.
+// Sends `frame` and returns the index of the work queue that receives the frame, or -1.
 static int queue_of(struct spread *s, size_t len)
 {
 	struct ibv_wc wc;
@@ -534,7 +536,8 @@ static int queue_of(struct spread *s, size_t len)
 	return found;
 }
 
-// The published hash over the selected fields spreads the frames.
+// The Toeplitz hash over the selected fields spreads the frames over the work queues. The hash
+// values of the test frames are published with the key.
 static void spread_by_toeplitz(void)
 {
 	static const struct {
@@ -598,7 +601,7 @@ static void spread_by_xor(void)
 	port_close(&port);
 }
 
-// Work queues: states, flushed receives, and objects that cannot be destroyed while in use.
+// Tests work queues: states, flushed receives, and objects that cannot be destroyed while in use.
 static void work_queues(void)
 {
 	struct ibv_wq_attr wrong = {.attr_mask = IBV_WQ_ATTR_STATE | IBV_WQ_ATTR_CURR_STATE, .wq_state = IBV_WQS_RDY,
@@ -755,7 +758,8 @@ static void cable(const char *way, const char *station)
 	port_close(&port);
 }
 
-// This process has no right to open packet sockets on the interface.
+// This process has no right to open packet sockets on the interface, so it must not get a raw
+// packet queue pair.
 static void no_right(void)
 {
 	struct ibv_qp_init_attr a = {.qp_type = IBV_QPT_RAW_PACKET, .cap = {1, 1, 1, 1, 0}};

@@ -1,12 +1,12 @@
-// After the death of its peers on the host a process holds no descriptors and no mappings of the
-// peers, even if the process keeps its queue pairs. A forked child never holds any.
+// When the peers of a process on the same host have died, the process must give up all descriptors
+// and mappings of these peers, even if the process keeps its queue pairs. A forked child must never
+// have any.
 // usage: remains CASE
 // - idle: the process does not call the library after the deaths.
 // - copying: threads are in the middle of copies.
 // - forking: the process forks children while peers connect.
-// - unread: the messages of a peer from before its death are delivered.
-// - reach: prints whether a living peer can read unregistered memory through its descriptors
-// (SECURITY.md).
+// - unread: messages that a peer sent before its death must be delivered.
+// - reach: prints whether this process can read a living peer's unregistered memory (SECURITY.md).
 #define _GNU_SOURCE
 #include "rig.h"
 #include <dirent.h>
@@ -22,8 +22,8 @@
 #define MOST 256
 #define ROUNDS 12
 
-// The library's shared files in memory, mapped or open in a process, and the number of pidfds
-// (`ends`).
+// The shared memory files of the library that a process has mapped or open, and the number of its
+// pidfds (`ends`).
 struct held {
 	ino_t files[MOST];
 	int n, ends;
@@ -70,8 +70,8 @@ static void note(struct held *h, ino_t file)
 	h->files[h->n++] = file;
 }
 
-// Shared files are memory, tables and rings. The file behind `cmd_fd` of a context belongs to its
-// process alone, and does not count.
+// Shared files contain memory, published tables and rings. The file of the descriptor `cmd_fd` of a
+// context is not shared with other processes, and does not count.
 static int is_shared(const char *name)
 {
 	const char *at = strstr(name, "/memfd:adverb");
@@ -120,7 +120,8 @@ static int more(const struct held *now, const struct held *before)
 	return n;
 }
 
-// Waits until this process holds nothing of the dead peers. Then the library has seen the deaths.
+// Waits until this process has no file and no pidfd of the dead peers. Then the library has seen
+// the deaths.
 static void let_go(const struct held *before, const char *when)
 {
 	double until = now() + POLL_SECONDS;
@@ -191,8 +192,8 @@ static void victim(int fd, size_t size)
 	memset(rest, 1, UNREGISTERED);
 	strcpy((char *)rest, SECRET);
 	end_join(&e, fd);
-	// A READ from this side as well: then each process has mapped the memory of the other
-	// process.
+	// The victim also reads from the memory of the survivor. Then each process has mapped the
+	// memory of the other process.
 	CHECK(!post(&e, IBV_WR_RDMA_READ, PART), "post");
 	poll_good(e.cq);
 	tell(fd, &c, 1);
@@ -225,7 +226,7 @@ static void victim_start(struct victim *v, size_t size)
 	v->fd = sv[0];
 }
 
-// Connects the victim with the survivor, which writes to the victim's memory.
+// Connects the victim with this process, the survivor. The survivor writes to the victim's memory.
 static void victim_meet(struct victim *v, const struct port *port, size_t size)
 {
 	char c = 'm';
@@ -243,8 +244,8 @@ static void victim_kill(struct victim *v)
 	CHECK(!kill(v->pid, SIGKILL) && waitpid(v->pid, NULL, 0) == v->pid, "kill");
 }
 
-// Starts a child that stays alive. `held` is the number of shared files in the child, from the
-// parent and from the parent's peers.
+// Starts a child that stays alive. Sets `held` to the number of shared files that the child has
+// from the parent and from the parent's peers.
 static pid_t child_start(int *held)
 {
 	static const struct held none;
@@ -382,8 +383,9 @@ static void forking(struct victim *victims, int n, struct port *port)
 	let_go(&before, "forking");
 }
 
-// An arbiter process stops the survivor. While the survivor stands still, the peer sends and dies.
-// Then the arbiter continues the survivor.
+// An arbiter process stops this process, the survivor. While the survivor is stopped, the peer
+// sends messages and is killed. Then the arbiter continues the survivor, which must receive the
+// messages.
 static void unread(struct victim *v, struct port *port)
 {
 	struct ibv_recv_wr r = {.num_sge = 1}, *bad;

@@ -1,5 +1,5 @@
-// Shared by the C programs: a device chosen by RIG_DEV and RIG_GID, queue pairs joined within a
-// process, and checks with file and line. Every wait has a limit.
+// Shared code of the C programs: a device chosen by RIG_DEV and RIG_GID, connected queue pairs
+// within a process, and checks with file and line. Every wait has a limit.
 #ifndef RIG_H
 #define RIG_H
 #include <errno.h>
@@ -21,7 +21,7 @@
 #define POLL_SECONDS 30
 #endif
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(*(a)))
-// Unless the condition holds, prints the place and the message and ends the program.
+// If the condition is false, prints the file, the line and the message, and ends the program.
 #define CHECK(cond, ...)                                                                   \
 	do {                                                                               \
 		if (!(cond)) {                                                             \
@@ -50,7 +50,7 @@ struct port {
 	int gid_index;
 };
 
-// Opens the device RIG_DEV (or the first device) with GID index RIG_GID (or 0).
+// Opens the device RIG_DEV (default: the first device) with the GID index RIG_GID (default: 0).
 static UNUSED void port_open(struct port *p)
 {
 	const char *dev = getenv("RIG_DEV"), *gid = getenv("RIG_GID");
@@ -119,8 +119,8 @@ static UNUSED void qp_init(struct port *p, struct ibv_qp *qp)
 	CHECK(!ibv_modify_qp(qp, &a, mask), "to INIT");
 }
 
-// Moves a queue pair to RTR and RTS, towards a queue pair given by number, PSN and GID. For UD only
-// the PSN matters.
+// Moves a queue pair to RTR and RTS. `qpn`, `psn` and `gid` describe the remote queue pair. For UD
+// only `my_psn` matters.
 static UNUSED void qp_join(struct port *p, struct ibv_qp *qp, uint32_t my_psn, uint32_t qpn, uint32_t psn,
 			   union ibv_gid gid, struct timers t)
 {
@@ -158,7 +158,7 @@ static UNUSED void qp_join(struct port *p, struct ibv_qp *qp, uint32_t my_psn, u
 	CHECK(!ibv_modify_qp(qp, &a, mask), "to RTS");
 }
 
-// Joins two queue pairs of this process.
+// Connects two queue pairs of this process.
 static UNUSED void qp_pair(struct port *p, struct ibv_qp *a, struct ibv_qp *b)
 {
 	struct timers t = {14, 7, 7};
@@ -201,7 +201,8 @@ static UNUSED struct ibv_wc poll_good(struct ibv_cq *cq)
 	return wc;
 }
 
-// The pattern of thread t, message seq: 64-bit words that differ for every message and place.
+// Fills the memory with the pattern of message `seq` of thread `t`. The 64-bit words of the pattern
+// differ for each message and each position.
 static UNUSED void fill(void *buf, size_t len, uint64_t t, uint64_t seq)
 {
 	uint8_t *b = buf;

@@ -1,8 +1,8 @@
-// Rules of the verbs for programs: windows of type 2, refused requests and their effect on
-// receives, states of event descriptors, regions without bytes, CQs that ignore overrun. A process
-// runs one case.
+// Tests rules of the verbs on which programs depend: windows of type 2, refused requests and their
+// effect on receives, states of event descriptors, regions without bytes, CQs that ignore overrun.
+// Each case runs in a process of its own.
 // usage: rules CASE; the table of cases is at the end. Prints "ok CASE" and ends with status 0, or
-// prints FAIL with the place.
+// prints FAIL with the file and line of the failed check.
 #define _GNU_SOURCE
 #include "rig.h"
 #include <dlfcn.h>
@@ -22,8 +22,8 @@ static struct port port;
 static struct ibv_cq *acq, *bcq;
 static struct ibv_qp *a, *b;
 static struct ibv_mr *mr;
-// The first half belongs to `a`, the second half to `b`. Both queue pairs can access all of the
-// memory.
+// The memory of both queue pairs. `a` uses the first half, `b` the second half. Both queue pairs
+// can access all of the memory.
 static uint8_t *mem;
 
 static void open_pair(struct ibv_qp *(*make)(struct ibv_cq *))
@@ -120,8 +120,8 @@ static void invalidate_b(uint32_t key)
 	done(bcq, IBV_WC_SUCCESS, "invalidate");
 }
 
-// The key of a window after a bind with the key `given`, as providers compute the key. The upper 24
-// bits belong to the window.
+// Returns the key that a window has after a bind with the key `given`. The upper 24 bits belong to
+// the window, and the low 8 bits come from `given`. Providers compute the key in the same way.
 static uint32_t key_of(uint32_t before, uint32_t given)
 {
 	return (before & 0xffffff00) | (given & 0xff);
@@ -146,7 +146,7 @@ static void windows(void)
 		done(bcq, IBV_WC_SUCCESS, "bind");
 		CHECK(mw->rkey == key, "the completion changes nothing");
 		write_a(key, IBV_WC_SUCCESS, "through the window");
-		// Programs with a count of their own write the key to mw->rkey.
+		// Programs that count the low bits themselves write the key to mw->rkey.
 		mw->rkey = key_of(before, given);
 		invalidate_b(key);
 	}
@@ -207,7 +207,8 @@ static void windows_extended(void)
 	write_a(other->rkey, IBV_WC_SUCCESS, "through the other window");
 }
 
-// IBTA 11.6.2: the receive for the immediate data completes with a local access error.
+// A WRITE with immediate data has a wrong key. By IBTA 11.6.2, the receive for the immediate data
+// completes with a local access error.
 static void write_imm(void)
 {
 	open_pair(NULL);
@@ -219,8 +220,8 @@ static void write_imm(void)
 	done(bcq, IBV_WC_WR_FLUSH_ERR, "the receive behind");
 }
 
-// IBTA 9.9.6.3, class J: the receiver takes and acknowledges the message. The receive and the
-// connection end in error.
+// A SEND with Invalidate has a key that cannot be invalidated. By IBTA 9.9.6.3, class J, the
+// receiver takes and acknowledges the message. Then the receive and the connection end in error.
 static void send_inv(void)
 {
 	struct ibv_qp_init_attr init;
@@ -285,7 +286,7 @@ static struct ibv_comp_channel *channel;
 static struct ibv_cq *armed;
 static struct ibv_qp *idle;
 
-// Raises an event of `armed`: its queue pair goes to ERR with a posted receive.
+// Raises an event of the CQ `armed`: the queue pair `idle` goes to ERR with a posted receive.
 static void event(void)
 {
 	struct ibv_recv_wr wr = {.wr_id = 1}, *bad;
@@ -319,7 +320,7 @@ static void open_channel(void)
 	idle = qp_new(&port, IBV_QPT_RC, armed, armed, 4);
 }
 
-// Descriptors of uverbs are readable while an event waits, and never writable.
+// The event descriptors of verbs are readable while an event is unread, and are never writable.
 static void never_writable(void)
 {
 	int level, edge, only, round;
@@ -381,7 +382,7 @@ static void on_signal(int s)
 	signals++;
 }
 
-// The program may set and clear O_NONBLOCK. With O_ASYNC an event sends the signal.
+// The program may set and clear O_NONBLOCK. With O_ASYNC, an event sends SIGIO to the program.
 static void flags(void)
 {
 	struct ibv_cq *cq;
@@ -413,8 +414,8 @@ static void flags(void)
 	take_event();
 }
 
-// A child inherits the descriptors of its parent. The child sees the events, and its close changes
-// nothing for the parent.
+// A child inherits the descriptors of its parent. The child must see the events. If the child
+// closes the descriptor, nothing may change for the parent.
 static void forked(void)
 {
 	int status, ready[2];
@@ -477,7 +478,8 @@ static void null_region(void)
 	port_close(&port);
 }
 
-// Waits in SQD until all requests of `a` are done and reported.
+// Moves `a` to SQD, waits until all begun requests have completed (IBV_EVENT_SQ_DRAINED), and moves
+// `a` back to RTS.
 static void drained(void)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1};
@@ -496,7 +498,7 @@ static void drained(void)
 	CHECK(!ibv_modify_qp(a, &attr, IBV_QP_STATE), "to RTS");
 }
 
-// A CQ that ignores overrun never fails. A new completion without room replaces the oldest
+// A CQ that ignores overrun never fails. If the CQ is full, a new completion replaces the oldest
 // completion.
 static void overrun(void)
 {
@@ -530,8 +532,8 @@ static void overrun(void)
 			wr.opcode = i == 3 * cqe - 1 ? IBV_WR_SEND : IBV_WR_RDMA_WRITE;
 			CHECK(!ibv_post_send(a, &wr, &bad), "post %d", i);
 		}
-		// SQD completes the requests that have begun, and holds the others. The last
-		// request has begun when its message arrives.
+		// In SQD, the device completes the requests that have begun, and does not begin the
+		// others. So the test first waits for the message of the last request.
 		while (!ibv_poll_cq(bcq, 1, wc))
 			CHECK(now() < end, "the last did not come");
 		CHECK(wc[0].status == IBV_WC_SUCCESS, "status %d", wc[0].status);
@@ -560,7 +562,7 @@ static void names(void)
 	CHECK(!query(port.ctx, 1, port.gid_index, &type) && type == 1, "type %u", type);
 }
 
-// A short READ, followed directly by a WRITE, returns the value from before the WRITE.
+// A short READ, followed directly by a WRITE, must return the value from before the WRITE.
 static void write_after_read(void)
 {
 	uint64_t target = 0, *io = calloc(2, sizeof(*io)), i;
@@ -590,8 +592,8 @@ static void write_after_read(void)
 }
 
 // A program, such as a daemon, closes all descriptors while no device is open, and reuses the
-// numbers. A device that is opened later works, and the library leaves the program's descriptors
-// alone.
+// numbers. A device that is opened later must work, and the library must not touch the program's
+// descriptors.
 static void closed_while_nothing_is_open(void)
 {
 	enum { ROUNDS = 3, OWN = 40 };
@@ -622,7 +624,7 @@ static void closed_while_nothing_is_open(void)
 			CHECK(read(own[n][i / 2][i % 2], &byte, 1) == 1, "round %d: the message of %d", n, i);
 }
 
-// The address of the queue pair of the other process.
+// The data with which the other process can connect to a queue pair.
 struct end {
 	uint32_t qpn;
 	union ibv_gid gid;
@@ -652,12 +654,13 @@ static void open_end(int socket)
 }
 
 // Two processes answer each other's messages. A NIC acknowledges a message on arrival, before a
-// program can answer the message. So a send completes before its answer is received.
+// program can answer the message. So a send must complete before its answer is received.
 static void answers(void)
 {
 	enum { ROUNDS = 3000 };
 	const char *path = getenv("ADVERB_PATH");
-	// On a network an ACK may be lost, or may arrive after later packets.
+	// On a network an ACK may be lost, or may arrive after later packets. So there the test
+	// accepts a few late completions.
 	int late = 0, most = path && !strcmp(path, "wire") ? ROUNDS / 50 : 0;
 	int sockets[2], round, status;
 	pid_t child;

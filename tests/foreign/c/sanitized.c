@@ -1,5 +1,5 @@
-// A server and a client send messages to and fro, built with sanitizers. One thread posts, another
-// thread takes completions.
+// This program is built with sanitizers. A server and a client send each other messages in turns.
+// In each process, one thread posts requests, and another thread takes the completions.
 // usage: sanitized -p PORT [HOST]
 #include "rig.h"
 #include <netinet/in.h>
@@ -16,8 +16,8 @@ struct card {
 	union ibv_gid gid;
 };
 
-// One end. Its two threads hand over the buffers by posts and completions alone. Only the counts of
-// messages have a lock.
+// One end of the connection. Only posts and completions order the accesses of the two threads to
+// the buffers. The lock protects only the counts of messages.
 static struct {
 	struct port port;
 	struct ibv_comp_channel *channel;
@@ -88,8 +88,8 @@ static void *taker(void *arg)
 				CHECK(!memcmp(wanted, end.inbox, SIZE), "message %d differs", in);
 				in++;
 			} else {
-				// The completion returns the memory to the program. Any thread that
-				// polls it may write there.
+				// The completion returns the memory to the program, so the thread
+				// that has polled the completion may write there.
 				memset(end.outbox, out, SIZE);
 				out++;
 			}
@@ -112,7 +112,8 @@ static void until(int received, int sent)
 	pthread_mutex_unlock(&end.lock);
 }
 
-// One-sided requests. The other end reads the memory only after a message.
+// Writes to the memory of the other end, and reads the bytes back. Meanwhile the other end waits at
+// the socket and does not access this memory.
 static void one_sided(struct card *other)
 {
 	struct ibv_cq *cq = end.cq;
@@ -140,7 +141,7 @@ static void one_sided(struct card *other)
 	free(big);
 }
 
-// A program without sanitizers, for example a shell, must start from here as well.
+// Starts a shell, a program without sanitizers. The start must also work from this process.
 static void child(void)
 {
 	pid_t pid = fork();
@@ -193,7 +194,8 @@ int main(int argc, char **argv)
 		if (host)
 			post_send(side, i);
 		until(i + 1, host ? i + 1 : i);
-		// The other thread is done with the message.
+		// The other thread has checked the message, so the buffer is free for the next
+		// message.
 		if (i + 1 < ROUNDS)
 			post_recv();
 		if (!host)

@@ -1,6 +1,6 @@
 // A seccomp filter refuses a system call to two processes. usage: seccomp CALL talk|open
-//   talk: a message between the two processes arrives all the same.
-//   open: the processes only open the device. The log names the refused call.
+//   talk: a message between the two processes must arrive all the same.
+//   open: the processes only open the device. The log must name the refused call.
 #include "rig.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>

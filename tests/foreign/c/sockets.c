@@ -1,5 +1,5 @@
-/* Calls of programs with plain sockets other than sending. usage: sockets RULE; prints "ok" in
- * the end. */
+/* Tests calls with plain sockets and descriptors: waits, closes, epoll sets. usage: sockets RULE;
+ * prints "ok" at the end. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -73,7 +73,8 @@ static void waits(void) {
   }
 }
 
-/* Opens a file at the descriptor `number`. A write goes to the file, and the peer gets no byte. */
+/* Opens a file at the descriptor `number`. A write must go to the file, and the peer of the former
+ * socket must get no byte. */
 static void is_a_file(int number) {
   FILE *kept = tmpfile();
   MUST(kept != NULL && (fileno(kept) == number || dup2(fileno(kept), number) == number));
@@ -98,7 +99,8 @@ static void stream(void) {
   is_a_file(far_end);
 }
 
-/* After a descriptor refers to another epoll set, the items of the former set are gone. */
+/* If a descriptor is made to refer to another epoll set, waits must not find the items of the
+ * former set. */
 static void sets(void) {
   connected();
   MUST(send(near_end, "x", 1, 0) == 1);
@@ -143,7 +145,7 @@ static void handler(void) {
   }
 }
 
-/* A child closes descriptors. The parent goes on using the same descriptors. */
+/* A child closes descriptors. The parent must still be able to use the same descriptors. */
 static void child(void) {
   connected();
   pid_t pid = fork();
@@ -161,7 +163,7 @@ static void child(void) {
   MUST(send(far_end, "y", 1, 0) == 1 && recv(near_end, &byte, 1, 0) == 1 && byte == 'y');
 }
 
-/* `select` with a set longer than fd_set. */
+/* `select` must accept a set that is longer than fd_set. */
 static void numbers(void) {
   begin();
   struct rlimit most = {2000, 2000};

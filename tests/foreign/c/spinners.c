@@ -1,7 +1,7 @@
 // Two processes, each with a spinning thread and a main thread, like the progress threads of UCX.
-// In every turn the spinning thread polls the CQ, arms the CQ, and polls the descriptor of the
-// channel without waiting. The main thread reads the counts of the spinning thread, every 100 us or
-// in a spin. The main threads send each other messages in turns.
+// In a loop, the spinning thread polls the CQ, arms the CQ, and polls the descriptor of the channel
+// without waiting. The main thread reads the counts of the spinning thread, either every 100 us or
+// all the time. The main threads send each other messages in turns.
 // usage: spinners MESSAGES sleep|spin
 #include "rig.h"
 #include <stdatomic.h>

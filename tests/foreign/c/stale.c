@@ -1,5 +1,6 @@
-// Calls on destroyed handles, through the inline functions of the header. Each call returns EINVAL
-// and sets errno, also after the device was closed (CQN-10, for all kinds).
+// Makes calls with handles of destroyed objects, through the inline functions of the header. Each
+// call must return EINVAL and set errno, also after the device is closed (as in CQN-10, but for all
+// kinds of objects).
 #include "rig.h"
 
 static struct port port;

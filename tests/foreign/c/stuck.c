@@ -1,5 +1,5 @@
-// Two processes, "sender" and "receiver", keep their state until a signal ends them. `adverb top`
-// reports on both.
+// Two processes, "sender" and "receiver", stay in a known state until a signal ends them. Meanwhile
+// the test runs `adverb top`, which must report on both processes.
 // usage: stuck lost|right
 // The receiver sleeps in epoll_wait on its completion channel. With "lost" the receiver polls
 // before arming, and eight messages arrive in between. With "right" the receiver arms before
@@ -105,7 +105,7 @@ static void wait_for_messages(bool arms_first, bool more)
 	void *context;
 	int n;
 
-	// A stop and a continue end the call with EINTR.
+	// When the test stops and continues this process, epoll_wait fails with EINTR.
 	while ((n = epoll_wait(poller, &e, 1, -1)) < 0 && errno == EINTR)
 		;
 	CHECK(n == 1, "epoll_wait");
@@ -115,7 +115,8 @@ static void wait_for_messages(bool arms_first, bool more)
 		CHECK(!ibv_req_notify_cq(cq, 0), "arm");
 	poll_until_empty();
 	if (more) {
-		// The rest of the messages arrives now.
+		// The sender now sends the other messages. If the receiver arms after this, the
+		// messages raise no event.
 		token_out();
 		token_in();
 	}

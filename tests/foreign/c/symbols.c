@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-// The 22 names that NCCL requires, all at IBVERBS_1.1. The table below has the five optional names.
+// The 22 names that NCCL requires, all with the version IBVERBS_1.1. The next table has the five
+// optional names.
 static const char *const required[] = {
 	"ibv_get_device_list", "ibv_free_device_list", "ibv_get_device_name", "ibv_open_device",
 	"ibv_close_device", "ibv_get_async_event", "ibv_ack_async_event", "ibv_query_device",
@@ -21,8 +22,8 @@ static const struct {
 	{"ibv_query_port_speed", "IBVERBS_1.16"},
 };
 
-// The name must exist and come from the same file as the other names, not from a second, stock
-// copy.
+// Checks that the name exists, and that it comes from the same file as the other names, not from a
+// second copy of the library.
 static int look(void *lib, const char *name, const char *node, const char **home)
 {
 	void *at = dlvsym(lib, name, node);

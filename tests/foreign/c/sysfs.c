@@ -1,5 +1,5 @@
-/* SYS-2: names below /sys/class/infiniband have the same types of files as in the kernel's
- * sysfs. */
+/* SYS-2: names below /sys/class/infiniband must have the same file types (link, directory, file) as
+ * in the kernel's sysfs. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <limits.h>
@@ -17,7 +17,8 @@ static const char *name(const char *fmt, const char *part)
 	return at;
 }
 
-// For every call `path` is a symbolic link. The text of the link is relative and ends in `end`.
+// Checks with several calls that `path` is a symbolic link. The text of the link must be relative
+// and end in `end`.
 static void is_link(const char *path, const char *end)
 {
 	char text[PATH_MAX], dir[PATH_MAX], whole[2 * PATH_MAX], *real, *same, *slash;
@@ -47,7 +48,7 @@ static void is_link(const char *path, const char *end)
 		}
 	closedir(list);
 	CHECK(seen, "%s does not list %s", dir, slash + 1);
-	// The program and the C library resolve the link.
+	// The program and the C library resolve the link. Both must find the same directory.
 	snprintf(whole, sizeof(whole), "%s/%s", dir, text);
 	CHECK(!stat(whole, &st) && st.st_ino == to.st_ino, "%s is not %s", whole, path);
 	real = realpath(path, NULL);
@@ -92,8 +93,8 @@ int main(void)
 
 	list = ibv_get_device_list(&n);
 	CHECK(list && n > 0, "no device");
-	// With one NUMA node the file has its number. With several nodes no node is nearer, and the
-	// file has -1.
+	// On a machine with one NUMA node, the file numa_node contains the number of this node.
+	// With several nodes, no node is nearer to the device, and the file contains -1.
 	f = fopen("/sys/devices/system/node/online", "r");
 	node = f && fgets(text, sizeof(text), f) && !strpbrk(text, "-,") ? text : "-1\n";
 	for (i = 0; i < n; i++) {
@@ -132,7 +133,8 @@ int main(void)
 		// `text` has other contents now, so the program reads the node again.
 		node = f && !fseek(f, 0, SEEK_SET) && fgets(text, sizeof(text), f) && !strpbrk(text, "-,") ? text : "-1\n";
 	}
-	// The directory of the class is the kernel's own directory, which does not list rdma_cm.
+	// /sys/class/misc is the kernel's own directory, which does not list rdma_cm. The program
+	// can still use the name.
 	CHECK(readlink("/sys/class/misc/rdma_cm", text, sizeof(text)) > 0, "rdma_cm");
 	is_file("/sys/class/misc/rdma_cm/abi_version", "4\n");
 	is_file("/sys/class/infiniband_verbs/abi_version", "6\n");

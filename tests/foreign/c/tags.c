@@ -1,7 +1,7 @@
-// Tag matching on SRQs: eager messages, rendezvous, unexpected messages, the matching list. A
-// process runs one case.
+// Tests tag matching on SRQs: eager messages, rendezvous, unexpected messages, the matching list.
+// Each case runs in a process of its own.
 // usage: tags CASE; the table of cases is at the end. Prints "ok CASE" and ends with status 0, or
-// prints FAIL with the place.
+// prints FAIL with the file and line of the failed check.
 #define _GNU_SOURCE
 #include "rig.h"
 #include <endian.h>
@@ -19,8 +19,8 @@ static struct ibv_srq *srq;
 // `a` sends; `b` receives by tags.
 static struct ibv_qp *a, *b;
 static struct ibv_mr *mr;
-// The first part of the memory belongs to `a`, the second part takes tagged data, the third part
-// takes unexpected messages.
+// The memory has three parts. `a` sends from the first part. The second part (`tagged`) receives
+// data with a matching tag, the third part (`other`) unexpected messages.
 static uint8_t *mem, *tagged, *other;
 
 static struct ibv_qp *tag_qp(struct ibv_cq *own)
@@ -86,8 +86,8 @@ static void close_all(void)
 	port_close(&port);
 }
 
-// Checks the next completion of the SRQ. `tag` and `word` come from the header. `len` -1 stands for
-// any length.
+// Checks the next completion of the SRQ. `tag` and `word` (the context of the application) are the
+// expected values from the message's header. `len` -1 stands for any length.
 static void expect(uint64_t id, int status, int opcode, unsigned flags, uint64_t tag, uint32_t word, int len, const char *what)
 {
 	struct ibv_poll_cq_attr none = {};
@@ -208,7 +208,7 @@ static void eager(uint64_t tag, uint32_t word, uint32_t len)
 	send_bytes(16 + len);
 }
 
-// Sends a rendezvous request for data behind the first 1024 bytes of the part of `a`.
+// Sends a rendezvous request. Its data begins at byte 1024 of the part of `a`.
 static void request(uint64_t tag, uint32_t word, uint32_t len, uint32_t rkey)
 {
 	struct ibv_rvh *r = (void *)(header(IBV_TMH_RNDV, tag, word) + 1);
@@ -286,7 +286,8 @@ static void eager_messages(void)
 		add(i, 0xabc0 + i, tagged, len + 8);
 		eager(0xabc0 + i, 7 + i, len);
 		sent();
-		// A longer message may arrive in several packets, depending on the path.
+		// A longer message may arrive in several packets, depending on the path. Then the
+		// match and the data may have a completion each.
 		if (!one) {
 			struct ibv_poll_cq_attr none = {};
 			struct ibv_wc_tm_info info;
@@ -353,8 +354,8 @@ static void unexpected_messages(void)
 	expect(500, IBV_WC_SUCCESS, IBV_WC_TM_RECV, 0, 0, 0, 56, "unexpected");
 	CHECK(h->opcode == IBV_TMH_EAGER && be64toh(h->tag) == 0x99 && be32toh(h->app_ctx) == 5, "with its header");
 	CHECK(!memcmp(other + 16, mem + 16, 40), "bytes");
-	// The program adds an entry before it reports the unexpected message to the SRQ. Until then
-	// the entry matches nothing.
+	// The program adds an entry before it reports the unexpected message to the SRQ (TAG_SYNC).
+	// Until the report, the entry must match nothing.
 	add_at(2, 0x99, UINT64_MAX, tagged, 64, 0, IBV_OPS_SIGNALED | IBV_OPS_TM_SYNC);
 	ADDED(1002, IBV_WC_TM_SYNC_REQ);
 	eager(0x99, 6, 40);
@@ -365,7 +366,7 @@ static void unexpected_messages(void)
 	eager(0x99, 7, 40);
 	sent();
 	expect(2, IBV_WC_SUCCESS, IBV_WC_TM_RECV, IBV_WC_TM_MATCH | IBV_WC_TM_DATA_VALID, 0x99, 7, 40, "expected");
-	// A message without a tag does not count as unexpected.
+	// A message without a tag must not count as unexpected.
 	fill(mem, 20, 4, 4);
 	mem[0] = IBV_TMH_NO_TAG;
 	send_bytes(20);
@@ -451,7 +452,7 @@ static void rendezvous(void)
 		}
 		CHECK(room[0] == IBV_TMH_FIN && !memcmp(room + 1, mem + 1, 31), "both headers, but for the opcode");
 	}
-	// More requests at once than the queue pair performs at a time.
+	// Sends more rendezvous requests at once than the queue pair performs at a time.
 	for (j = 0; j < 60; j++) {
 		CHECK(!ibv_post_recv(a, &wr, &bad), "receive");
 		add(j, 0x100 + j, tagged + 64 * j, 64);
@@ -466,7 +467,7 @@ static void rendezvous(void)
 		*r = (struct ibv_rvh){htobe64((uintptr_t)mem + 1024), htobe32(mr->rkey), htobe32(64)};
 		CHECK(!ibv_post_send(a, &sw, &no), "send");
 	}
-	// Four completions for each request: SEND and FIN at `a`, match and data at `b`.
+	// Each request has four completions: SEND and FIN at `a`, match and data at `b`.
 	for (j = 0; j < 240;) {
 		struct ibv_poll_cq_attr none = {};
 		double end = now() + 30;
@@ -496,20 +497,22 @@ static void rendezvous_that_do_not_go(void)
 	open_all(8);
 	h = (void *)other;
 	post_plain(2);
-	// An unexpected request arrives whole, with both headers and the program's own bytes.
+	// An unexpected request must arrive whole, with both headers and the program's own bytes.
 	request(0x55, 3, 100, mr->rkey);
 	sent();
 	expect(500, IBV_WC_SUCCESS, IBV_WC_TM_RECV, 0, 0, 0, 48, "unexpected");
 	CHECK(h->opcode == IBV_TMH_RNDV && !memcmp(other, mem, 48), "headers");
 	sync_to(1, 0);
-	// The buffer is too short. The program gets both headers and performs the READ.
+	// The buffer of the entry is too short for the data. So the program gets only both headers,
+	// and would have to perform the READ itself.
 	memset(tagged, 0xaa, 128);
 	add(1, 0x56, tagged, 99);
 	request(0x56, 3, 100, mr->rkey);
 	sent();
 	expect(1, IBV_WC_TM_RNDV_INCOMPLETE, IBV_WC_TM_RECV, 0, 0, 0, -1, "too short");
 	CHECK(!memcmp(tagged, mem, 32) && tagged[32] == 0xaa, "headers alone");
-	// The key of the request is invalid. The READ fails, and its completion reports the error.
+	// The key in the request is invalid. The READ must fail, and its completion must report the
+	// error.
 	add(2, 0x57, tagged, 128);
 	request(0x57, 3, 100, mr->rkey ^ 0xff00);
 	sent();

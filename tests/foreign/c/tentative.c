@@ -1,6 +1,7 @@
 /* SYS-5: an IPv6 address during duplicate address detection. The second argument is the address.
- * "wait": the device lists the address, and the address works before the kernel has finished.
- * "gone": the device does not list the address. */
+ * "wait": the device must list the address. The address must work before the kernel has finished
+ * the detection.
+ * "gone": another host has the address, so the device must not list the address. */
 #include <arpa/inet.h>
 
 #include "rig.h"
@@ -58,7 +59,8 @@ int main(int argc, char **argv)
 		CHECK(index >= 0, "%s is not listed", argv[2]);
 		port.gid_index = index;
 		CHECK(!ibv_query_gid(port.ctx, 1, index, &port.gid), "gid");
-		// Opens the port at every usable address, without waiting for an address.
+		// This queue pair opens the UDP port at every usable address. The device must not
+		// wait for an address here.
 		cq = cq_new(&port, 16, NULL, NULL);
 		datagrams = qp_new(&port, IBV_QPT_UD, cq, cq, 4);
 		qp_init(&port, datagrams);

@@ -1,6 +1,6 @@
 // Performs a known number of operations for the test of `adverb run --trace`, and prints the
 // numbers. One process sends messages. The other process sleeps on its completion channel for each
-// message. With "killed" the receiver ends by SIGKILL.
+// message. With the argument "killed", the receiver ends itself by SIGKILL.
 #include "rig.h"
 #include <signal.h>
 #include <sys/wait.h>
@@ -91,7 +91,8 @@ static void receiver(int out, int in, int killed)
 		got = ibv_poll_cq(rcq, 1, &wc);
 		CHECK(!got, "one too many");
 	}
-	// The records reach the file within a few milliseconds.
+	// The library writes the trace records to the file within a few milliseconds. So a kill
+	// after this sleep must lose no record.
 	usleep(300000);
 	CHECK(write(out, "d", 1) == 1, "write");
 	if (killed)

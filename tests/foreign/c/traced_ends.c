@@ -38,7 +38,8 @@ static void *works(void *unused)
 	return unused;
 }
 
-// Closes the library's descriptors, as a daemon does, and then writes to files of the program.
+// Closes all descriptors, as a daemon does, and then opens files, which get the same numbers. The
+// library must not write trace records to these files.
 static void reuse(void)
 {
 	int n, fds[FILES];
@@ -68,7 +69,8 @@ static void reuse(void)
 	}
 }
 
-// Creates children by the bare system call while other threads record.
+// Creates children by the bare clone system call while other threads record trace events. No child
+// may hang.
 static void children(void)
 {
 	pthread_t thread;
@@ -95,7 +97,7 @@ static void ends(int signal)
 	exit(signal == SIGALRM ? 0 : 1);
 }
 
-// Ends in a signal handler, which may interrupt the recording of an event.
+// Calls exit in a signal handler, which may interrupt the recording of a trace event.
 static void in_handler(unsigned after)
 {
 	struct itimerval at = {.it_value = {.tv_usec = after}};

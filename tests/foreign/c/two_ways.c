@@ -1,5 +1,5 @@
 // One thread builds chains with the extended interface and aborts each chain. Another thread uses
-// ibv_post_send on the same queue pair. Requests of an aborted chain never go out.
+// ibv_post_send on the same queue pair. The device must never send a request of an aborted chain.
 #include "rig.h"
 
 static struct ibv_qp *x;
@@ -61,7 +61,7 @@ int main(void)
 	done = 1;
 	pthread_join(t, NULL);
 	// The program posts in the middle of a chain of its own. This is an error of the program,
-	// but the calls must end.
+	// but the calls must return.
 	ibv_wr_start(ibv_qp_to_qp_ex(x));
 	CHECK(!ibv_post_recv(y, &r, &rbad) && !ibv_post_send(x, &w, &bad), "post");
 	CHECK(!ibv_wr_complete(ibv_qp_to_qp_ex(x)), "complete");

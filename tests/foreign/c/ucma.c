@@ -1,7 +1,7 @@
 #define _GNU_SOURCE
-// UCM-11: the file behind adverb_ucma_open as a program sees it: descriptor, waiting, closing, and
-// commands from the kernel's own header. Also a connection with data, for which the file gives the
-// attributes of the queue pairs.
+// UCM-11: tests the file that adverb_ucma_open opens: the descriptor, waits, the close, and
+// commands as in the kernel's header rdma_user_cm.h. Also tests a connection with data. For this
+// connection, the program takes the attributes of the queue pairs from the file.
 #include "rig.h"
 #include <dlfcn.h>
 #include <netinet/in.h>
@@ -187,15 +187,15 @@ static void waiting(void)
 	CHECK(!pthread_cancel(t) && !pthread_join(t, &result) && result == PTHREAD_CANCELED, "cancelled");
 	CHECK(!pthread_create(&t, NULL, wait_for_event, &fd), "thread");
 	usleep(50000);
-	// As with the kernel, a thread that reads the file goes on waiting when another thread
-	// closes the descriptor.
+	// As with the kernel, a thread that waits in a read of the file must keep waiting when
+	// another thread closes the descriptor.
 	CHECK(!ucma_close(fd), "close");
 	usleep(50000);
 	CHECK(pthread_tryjoin_np(t, &result) == EBUSY, "it waits: %zd", (ssize_t)result);
 	CHECK(!pthread_cancel(t) && !pthread_join(t, &result) && result == PTHREAD_CANCELED, "cancelled");
 }
 
-// Brings a queue pair to a state with the attributes of its id.
+// Moves a queue pair to a state, with the attributes that the file gives for the id.
 static void to_state(int fd, uint32_t id, struct ibv_qp *qp, uint32_t state)
 {
 	struct ib_uverbs_qp_attr r = {0};

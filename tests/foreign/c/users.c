@@ -145,7 +145,8 @@ static void after_the_first(struct side *s)
 	refused(s, it);
 }
 
-// Changes the effective user only. As root again the process works.
+// Changes only the effective user, so the move to RTR must fail. After the change back to root, the
+// connection must work.
 static void for_a_while(struct side *s)
 {
 	make_qp(s);
@@ -177,7 +178,8 @@ static void *as_another_thread(void *arg)
 	return NULL;
 }
 
-// A single thread changes its user by the system call. The other threads keep their user.
+// A single thread changes its user by the system call, so its move to RTR must fail. The other
+// threads keep their user, so the connection must work there.
 static void in_a_thread(struct side *s)
 {
 	pthread_t thread;
@@ -192,7 +194,8 @@ static void in_a_thread(struct side *s)
 	work(s, t.it);
 }
 
-// The second process changes its user. The first process gets EPERM as well.
+// The second process changes its user. Then the first process must also get EPERM, although it is
+// still root.
 static void of_the_peer(struct side *s)
 {
 	make_qp(s);

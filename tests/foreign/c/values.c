@@ -1,7 +1,7 @@
-// The values that creation and modification accept and grant: values wider than their field, room
-// for entries beside inline data, flags without a cost.
+// Tests the values that creations and modifications of objects accept and grant. The values are
+// wider than their field, ask for entries or inline data, or are flags of completion fields.
 // usage: values CASE; the table of cases is at the end. Prints "ok CASE" and ends with status 0, or
-// prints FAIL with the place.
+// prints FAIL with the file and line of the failed check.
 #include "rig.h"
 
 #define DEPTH 16
@@ -22,7 +22,8 @@ static void open_all(void)
 	CHECK(mr, "mr");
 }
 
-// True if the device stands for this NIC (ADVERB_AS_NIC); "" is no NIC.
+// True if the device imitates this NIC, which ADVERB_AS_NIC names. "" means that the device
+// imitates no NIC.
 static int stands_for(const char *nic)
 {
 	const char *name = getenv("ADVERB_AS_NIC");
@@ -34,7 +35,8 @@ static int stands_for(const char *nic)
 	     IBV_QP_MIN_RNR_TIMER)
 #define RTS (IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC)
 
-// The device accepts every value of a byte, and the query shows the bits of the field.
+// The device must accept every value of a byte, and a query must show the bits that fit in the
+// field.
 static void narrow_fields(void)
 {
 	struct ibv_qp_init_attr init;
@@ -81,7 +83,7 @@ static void narrow_fields(void)
 	CHECK(!ibv_destroy_qp(qp), "destroy");
 }
 
-// A connection with such values carries data.
+// A connection with values wider than their fields must carry data.
 static void a_wide_connection(void)
 {
 	struct timers t = {32 + 14, 8 + 7, 8 + 7};
@@ -106,8 +108,8 @@ static void a_wide_connection(void)
 	CHECK(!ibv_destroy_qp(a) && !ibv_destroy_qp(b), "destroy");
 }
 
-// An address handle and a datagram: the device cuts the service level, the flow label and the queue
-// pair number to their fields.
+// In an address handle and a datagram, the device must cut the service level, the flow label and
+// the queue pair number to the width of their fields.
 static void wide_datagrams(void)
 {
 	struct ibv_ah_attr attr = {.is_global = 1, .port_num = 1, .sl = 0xff};
@@ -138,7 +140,7 @@ static void wide_datagrams(void)
 	CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_ah(wr.wr.ud.ah), "destroy");
 }
 
-// Posts a WRITE of `count` entries of 16 bytes each to `qp` itself.
+// Posts a WRITE of `count` entries of 16 bytes each on `qp`, which is connected with itself.
 static int post_entries(struct ibv_qp *qp, uint32_t count, int inlined)
 {
 	struct ibv_sge s[64];
@@ -185,8 +187,9 @@ static struct ibv_qp_cap cap(uint32_t send, uint32_t recv, uint32_t inlined)
 	return (struct ibv_qp_cap){DEPTH, DEPTH, send, recv, inlined};
 }
 
-// The device grants, shows and accepts as many entries as a request has room for. The room is as
-// with rxe, or as with the NIC of ADVERB_AS_NIC.
+// A request has room either for inline data or for entries. The device must grant, show and accept
+// as many entries as fit in this room. The room is the same as with rxe, or as with the NIC that
+// ADVERB_AS_NIC names.
 static void room(void)
 {
 	struct ibv_srq_init_attr s = {.attr = {.max_wr = DEPTH, .max_sge = 4}};
@@ -215,7 +218,7 @@ static void room(void)
 	CHECK(!ibv_destroy_srq(srq), "destroy");
 }
 
-// A program may ask for the completion fields of all kinds. The VLAN and the flow tag read 0.
+// A program may ask for the completion fields of all kinds. The VLAN and the flow tag must be 0.
 static void fields(void)
 {
 	struct ibv_cq_init_attr_ex attr = {.cqe = DEPTH, .wc_flags = IBV_CREATE_CQ_SUP_WC_FLAGS};

@@ -1,11 +1,11 @@
-// Random waits on descriptors of the device and of the program. The kernel's answers for plain
-// pipes are the reference (waits.h).
+// Random waits (poll, select, epoll) on descriptors of the device and of the program. The reference
+// is the kernel's result for plain pipes (see waits.h).
 // usage: waits CASE; WAITS_SEED chooses the steps, WAITS_STEPS their number, and WAITS_VERBOSE
 // prints them. With WAITS_DOUBLED the network doubles packets. Prints "ok CASE", or FAIL with the
 // seed and the step.
 #include "waits_calls.h"
 
-// ---- Steps that change both worlds.
+// ---- Steps that change both worlds, REAL and TWIN (see waits.h).
 static int number_of(int item, int world)
 {
 	return 200 + 2 * item + world;
@@ -51,7 +51,8 @@ static void feed(int item, int world)
 		CHECK(!timerfd_settime(items[item].fd[world], 0, &soon, NULL), "settime");
 	else
 		CHECK(write(items[item].feed[world], &one, sizeof(one)) == sizeof(one), "feed");
-	// A timer takes a moment. This raw call is not part of the test.
+	// A timer takes a moment until its descriptor is readable. The raw system call bypasses the
+	// library, and is not part of the test.
 	while (!syscall(SYS_poll, &p, 1, 1000))
 		;
 }
@@ -128,7 +129,7 @@ static void duplicate(int dup, int item)
 			place(dup, world, fcntl(items[item].fd[world], F_DUPFD, 600));
 }
 
-// ---- What happens while the main thread waits.
+// ---- Deeds: what another thread or process does while the main thread waits.
 enum act { SEND, SEND_BEFORE, FEED, CHANGE, CLOSE, SIGNAL, JUMP, NOTHING, ACTS };
 enum noise { QUIET, QUIET_TOO, IGNORED, STOP, NOISES };
 struct deed {
@@ -138,7 +139,7 @@ struct deed {
 	struct change change;
 };
 
-// Returns when the main thread sleeps in its wait, or has left the wait.
+// Returns when the main thread sleeps in its wait, or has already left the wait.
 static void until_asleep(void)
 {
 	char path[64];
@@ -186,8 +187,9 @@ static struct call draw_call(void)
 	for (i = 0; i < c.members; i++) {
 		c.member[i] = chance(50) ? (int)draw(OWN) : chance(4) ? -1 : chance(2) ? -2 : (int)draw(ITEMS);
 		c.want[i] = (chance(85) ? POLLIN : 0) | (chance(3) ? POLLOUT : 0) | (chance(10) ? POLLPRI : 0);
-		// A set wakes a sleeping poll for POLLIN alone, although the set is also ready for
-		// POLLRDNORM.
+		// An epoll set wakes a sleeping poll only if the poll asks for POLLIN, although the
+		// set is then also ready for POLLRDNORM. So a poll of a set asks for POLLRDNORM
+		// only together with POLLIN.
 		if (chance(15) && (c.want[i] & POLLIN || c.member[i] < OWN))
 			c.want[i] |= POLLRDNORM;
 	}
@@ -201,8 +203,9 @@ static struct call draw_call(void)
 	return c;
 }
 
-// An item of the device for the next message. The backlog of the listener is short. A doubled
-// datagram would arrive twice.
+// Draws an item of the device for the next message. The item is not MANAGER if three requests wait,
+// because the listener's backlog is short. With WAITS_DOUBLED the item is not DATAGRAM, because a
+// doubled datagram would arrive twice.
 static int draw_source(void)
 {
 	int i = draw(unread(items[MANAGER].fd[TWIN]) < 3 ? OWN : MANAGER);
@@ -224,14 +227,15 @@ static struct deed draw_deed(const struct call *c)
 		d.item = OWN + draw(SETS - OWN);
 	if (d.act == CHANGE)
 		d.change = draw_change(c->how <= EPOLL_PWAIT2 && chance(80) ? c->member[0] : SETS + (int)draw(5));
-	// A call of poll keeps the file of a descriptor that is closed meanwhile. So an earlier
-	// close on the twin gives no reference.
+	// If a descriptor is closed during a call of poll, the call still watches the file. In the
+	// world TWIN, the close would come before the call, so the twin's result would be no
+	// reference.
 	if (d.act == CLOSE && c->how > EPOLL_PWAIT2)
 		d.act = NOTHING;
 	return d;
 }
 
-// The twin of a deed happens before the wait on the twin.
+// Does the deed in the world TWIN, before the wait in this world.
 static void act_on_twin(struct deed *d, const struct call *c)
 {
 	int dup = DUPS + draw(ITEMS - DUPS);
@@ -252,8 +256,9 @@ static void act_on_twin(struct deed *d, const struct call *c)
 	}
 }
 
-// Nothing is ready at first, and something happens during the call. The call must wait until then,
-// and must return the result of the twin.
+// No descriptor is ready when the call begins. During the call another thread acts, for example
+// sends a message. The call must sleep until then, and must return the same result as the call in
+// the world TWIN, where the kernel alone answers.
 static void wait_asleep(struct call *c)
 {
 	struct deed d = draw_deed(c), twin_deed;
@@ -280,8 +285,8 @@ static void wait_asleep(struct call *c)
 	CHECK(!pthread_create(&thread, NULL, act, &d), "thread");
 	do
 		real = ask(c, REAL, twin.n || open ? -1 : (int)draw(8));
-	// The kernel ends an epoll_wait of a stopped process (signal(7)). The device may do the
-	// same.
+	// When a process is stopped and continued, the kernel ends its epoll_wait with EINTR
+	// (signal(7)). The device may do the same, so the test then repeats the call.
 	while (real.n == -1 && real.error == EINTR && !real.handled && d.noise == STOP && c->how <= EPOLL_PWAIT2);
 	CHECK(!pthread_join(thread, NULL), "join");
 	CHECK(d.noise != STOP || read(peer_socket, &byte, 1) == 1, "stopped");
@@ -388,7 +393,8 @@ static void model(int steps)
 
 	no_memory = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	be_able_to_signal();
-	// The sets are older than the device, and some sets are older than their channels.
+	// The program creates the epoll sets, and adds items to the sets, before it opens the
+	// device.
 	for (i = 0; i < DUPS; i++)
 		renew(i);
 	for (i = 0; i < 10; i++)

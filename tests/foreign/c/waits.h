@@ -16,24 +16,25 @@
 #include <sys/timerfd.h>
 #include <sys/wait.h>
 
-// A longer wait or step is a lost event.
+// The time limit of a wait or a step, in seconds. A longer wait means that an event was lost.
 #define PATIENCE 60
 #define DEPTH 64
 #define PEERS 5
-// Like CHECK, with the seed and the step.
+// Like CHECK, but also prints the seed and the step.
 #define RULE(cond, format, ...) \
 	CHECK(cond, "seed %llu step %u: %s: " format, (unsigned long long)seed, step, doing, ##__VA_ARGS__)
 
 enum { REAL, TWIN, WORLDS };
-// The items of sets and calls. The first items belong to the device: a queue pair joined with
-// another of this process, receives from the peer process, writes to the peer, datagrams,
-// asynchronous events, rdma_cm.
+// The items are descriptors, which epoll sets contain and calls wait for. The first items belong to
+// the device. PAIR, PEER, WRITES and DATAGRAM are channels: for messages within this process,
+// messages from the peer process, WRITEs to the peer, and datagrams. ASYNC stands for asynchronous
+// events, MANAGER for the events of rdma_cm.
 enum { PAIR, PEER, WRITES, DATAGRAM, ASYNC, MANAGER, OWN };
 // The other items: descriptors of the program, epoll sets, and duplicates of items.
 enum { PIPE = OWN, EVENTFD, TIMER, SOCKET, SETS, DUPS = SETS + 5, ITEMS = DUPS + 6 };
 
 struct item {
-	// The feed is the descriptor that makes the item readable.
+	// The test makes the item readable through the descriptor `feed`.
 	int fd[WORLDS], feed[WORLDS];
 };
 
@@ -43,7 +44,7 @@ struct lane {
 	struct ibv_cq *cq;
 	struct ibv_qp *from, *to;
 	// `armed`: 0 for no arm, 1 for solicited completions, 2 for all completions. `due`: the
-	// completions under way.
+	// number of completions that are still to come.
 	int armed, due;
 };
 
@@ -94,7 +95,7 @@ static void nap(int us)
 		;
 }
 
-// Begins a new step. The watchdog starts its count again.
+// Begins a new step. The watchdog then starts to count the seconds again.
 static void next_step(const char *format, ...)
 {
 	va_list rest;
@@ -144,7 +145,7 @@ static void post_send(struct ibv_qp *qp, int write, int solicited, uint32_t qpn)
 	CHECK(!ibv_post_send(qp, &wr, &bad), "post send");
 }
 
-// Both processes exchange their numbers and join their queue pairs.
+// Exchanges the queue pair numbers with the other process, and connects the queue pairs.
 static void join_peer(struct ibv_qp **qp, int n)
 {
 	struct hello mine = {.rkey = mr->rkey, .address = (uintptr_t)memory, .gid = port.gid};
@@ -159,7 +160,7 @@ static void join_peer(struct ibv_qp **qp, int n)
 		qp_init(&port, qp[i]);
 		qp_join(&port, qp[i], 100, theirs.qpn[i], 100, theirs.gid, t);
 	}
-	// No process sends a message before both have joined.
+	// No process sends a message before both processes have connected their queue pairs.
 	CHECK(write(peer_socket, "", 1) == 1 && read(peer_socket, &i, 1) == 1, "joined");
 }
 
@@ -216,7 +217,7 @@ static void peer(int n)
 	_exit(0);
 }
 
-// Starts the peer before this process has a device.
+// Starts the peer process. The call must come before this process opens a device.
 static void start_peer(int n)
 {
 	int ends[2];
@@ -254,7 +255,7 @@ static void fill_receives(struct lane *l)
 		post_recv(l->to);
 }
 
-// A lane within this process.
+// Opens a lane between two queue pairs of this process.
 static void open_pair(struct lane *l)
 {
 	lane_channel(l);
@@ -311,7 +312,8 @@ static void arm(int i, int solicited)
 		lanes[i].armed = solicited && i != ASYNC ? 1 : 2;
 }
 
-// The twin of a message. The arms decide whether the message makes an event.
+// Does in the world TWIN what a message does in the world REAL. The function writes an event to the
+// pipe if the CQ is armed for this message.
 static void expect_message(int i, int solicited)
 {
 	int fires = i == MANAGER;
@@ -326,7 +328,7 @@ static void expect_message(int i, int solicited)
 		CHECK(write(items[i].feed[TWIN], "", 1) == 1, "twin");
 }
 
-// Sends the message; any thread may call this function.
+// Sends the message in the world REAL; any thread may call this function.
 static void send_message(int i, int solicited, int delay)
 {
 	if (i == PEER || i == ASYNC) {
@@ -390,8 +392,8 @@ static int poll_good_one(struct ibv_cq *cq)
 	return 1;
 }
 
-// Returns when all messages have arrived. Then both worlds hold the same events. During the naps
-// only the background thread drives the device.
+// Returns when all messages have arrived. Then both worlds have the same unread events. During the
+// naps, only the background thread of the library makes the device progress.
 static void settle(int us)
 {
 	int i;

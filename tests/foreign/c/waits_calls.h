@@ -1,4 +1,5 @@
-// A wait in either world of waits.h, in every way and with every mistake, and the whole result.
+// One wait in a world of waits.h (REAL or TWIN): the kind of the call, a mistake in the arguments,
+// and everything that the call returns.
 #ifndef WAITS_CALLS_H
 #define WAITS_CALLS_H
 #include "waits.h"
@@ -11,13 +12,13 @@ enum mistake { NONE, BAD_POINTER, BAD_COUNT, BAD_DESCRIPTOR, BAD_TIME, MISTAKES 
 struct call {
 	enum how how;
 	enum mistake mistake;
-	// Items: the set of an epoll call, or the members of another call. -1 stands for no
-	// descriptor, -2 for a closed descriptor.
+	// Numbers of items: the set of an epoll call, or the descriptors of another call. -1 stands
+	// for no descriptor, -2 for a closed descriptor.
 	int member[MEMBERS], members;
 	uint32_t want[MEMBERS];
 	int most;
 	const sigset_t *mask;
-	// A blocked signal is pending when the call begins.
+	// If set, a blocked signal is pending when the call begins.
 	int pending;
 };
 struct result {
@@ -138,7 +139,8 @@ static int call_select(const struct call *c, int world, int limit, struct result
 	return n;
 }
 
-// Makes the call in one world. The twin uses system calls, so no library answers for the kernel.
+// Makes the call in one world. In the world TWIN, the function makes raw system calls, so the
+// kernel alone answers.
 static struct result ask(const struct call *c, int world, int limit)
 {
 	struct timespec none = {0};
@@ -167,7 +169,7 @@ static struct result ask(const struct call *c, int world, int limit)
 	inside = 2;
 	r.handled = handled - before;
 	r.pending = c->pending && sigtimedwait(&one, &info, &none) == SIGUSR2;
-	// A wait without an event lasts as long as its time-out.
+	// A wait without an event must last as long as its time-out.
 	if (!r.n)
 		RULE(now() - since >= limit * 1e-3 - 1e-6, "it returned after %f of %d ms", (now() - since) * 1e3, limit);
 	if (!r.n && c->how <= EPOLL_PWAIT2)

@@ -1,6 +1,7 @@
-// poll, select and epoll_wait in a signal handler, which may interrupt any call. They return the
-// kernel's result, and never wait for a lock of the interrupted call. Other cases: memory refused
-// by the kernel, and a handler with a fork.
+// A signal handler calls poll, select or epoll_wait. The handler may interrupt any call of the
+// library. The calls in the handler must return the kernel's result, and must never wait for a lock
+// of the interrupted call. In other cases, a call passes memory that the kernel cannot use, or the
+// handler forks.
 #define POLL_SECONDS 10
 #include "rig.h"
 #include <sys/epoll.h>
@@ -19,7 +20,7 @@ static struct ibv_cq *sends, *receives;
 static struct ibv_qp *from, *to;
 static int set;
 static volatile int calls, forked, waiting;
-// The handler's wait.
+// The wait that the handler makes.
 static int (*in_handler)(void);
 
 static void give(void)
@@ -83,7 +84,7 @@ static int by_select(void)
 	return select(channel->fd + 1, &read, NULL, NULL, &none);
 }
 
-// A new descriptor, unknown to the library.
+// Polls a new descriptor, which the library does not know yet.
 static int by_new_pipe(void)
 {
 	int both[2], n;
@@ -181,7 +182,8 @@ static void in_malloc(void)
 		}
 }
 
-// The handler has the traditional room of SIGSTKSZ.
+// The handler runs on an alternate stack with the traditional size of SIGSTKSZ. The waits must need
+// no more stack.
 static void on_a_small_stack(void)
 {
 	static char room[8192];
@@ -208,11 +210,11 @@ static void bad_memory(void)
 	sets = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CHECK(sets != MAP_FAILED && p != MAP_FAILED, "mmap");
-	// The kernel can read the sets but cannot write to them.
+	// The kernel can read the sets but cannot write to the sets, so select must fail.
 	FD_SET(channel->fd, sets);
 	CHECK(!mprotect(sets, 4096, PROT_READ), "mprotect");
 	CHECK(select(channel->fd + 1, sets, NULL, NULL, &short_time) == -1 && errno == EFAULT, "select");
-	// The array is unmapped after the first call.
+	// The array is unmapped after the first call, so the second call must fail.
 	*p = (struct pollfd){.fd = channel->fd, .events = POLLIN};
 	CHECK(poll(p, 1, 1) == 0, "poll");
 	CHECK(!munmap(p, 4096), "munmap");
@@ -227,8 +229,8 @@ static void fork_in_wait(int signal)
 		forked = 1;
 }
 
-// The child returns from the handler into the interrupted wait. The wait ends with EINTR or with a
-// result, as in the parent.
+// The signal handler forks. The child returns from the handler into the interrupted wait. There the
+// wait must end with EINTR or with a result, as in the parent.
 static void forks(void)
 {
 	struct sigaction a = {.sa_handler = fork_in_wait};

@@ -1,5 +1,5 @@
-// Waits of several threads and of several processes: no event is lost, and no event comes twice.
-// Part of waits.c.
+// Waits of several threads and of several processes. No event may be lost, and no event may come
+// twice. waits.c includes this file.
 #include <semaphore.h>
 #include <sys/prctl.h>
 
@@ -12,7 +12,8 @@ struct worker {
 
 static struct worker workers[PEERS];
 static enum mode mode;
-// For each lane: the events taken by threads, the results of waits with the lane, and the messages.
+// For each lane: `taken` counts the events that threads have read, `named` the results of waits
+// that name the lane, and `sent` the messages.
 static volatile int taken[PEERS], named[PEERS];
 static int sent[PEERS];
 static volatile int stops, stopping;
@@ -49,7 +50,8 @@ static void serve(struct worker *w, int lane)
 	RULE(lane >= 0 && lane < PEERS && (mode != OWN_SETS || lane == w->index), "thread %d gets lane %d", w->index, lane);
 	__atomic_add_fetch(&named[lane], 1, __ATOMIC_SEQ_CST);
 	if (ibv_get_cq_event(lanes[lane].channel, &cq, &context)) {
-		// The kernel showed the event to both threads, and the other thread took it.
+		// The kernel has shown the event to several threads, and another thread has read
+		// the event.
 		RULE(errno == EAGAIN && (mode == LEVEL || mode == EXCLUSIVE), "no event of lane %d", lane);
 		return;
 	}
@@ -61,7 +63,7 @@ static void serve(struct worker *w, int lane)
 	sem_post(&served);
 }
 
-// Performs one wait without a time-out, in the worker's way.
+// Performs one wait without a time-out, with the worker's kind of call.
 static struct result wait_once(struct worker *w)
 {
 	struct pollfd p = {.fd = lanes[w->index].channel->fd, .events = POLLIN};
@@ -111,7 +113,8 @@ static void *work(void *arg)
 		signalled = 0;
 		before = stops;
 		if (sigsetjmp(here, 1)) {
-			// The jump leaves the C library's wait in the asynchronous type.
+			// After a jump out of a wait of the C library, the cancellation type is
+			// still asynchronous, so the thread sets the type again.
 			pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
 			pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, NULL);
 			way_back = NULL;
@@ -144,9 +147,9 @@ static void cancel_worker(struct worker *w)
 	RULE(result == PTHREAD_CANCELED, "thread %d ended otherwise", w->index);
 }
 
-// Disturbs a thread. In the modes EDGE and ONESHOT the kernel names an event once. A jump or a
-// cancellation out of a wait could lose an event under way, because the C library may already have
-// the event. So these modes do so only when no event is under way.
+// Disturbs a thread. In the modes EDGE and ONESHOT the kernel reports an event only once. If a jump
+// or a cancellation ends a wait, the C library may already have the event, and the event would be
+// lost. So in these modes, the test jumps and cancels only while no event can come (`idle`).
 static void disturb(struct worker *w, int idle)
 {
 	int once = mode == EDGE || mode == ONESHOT;
@@ -158,8 +161,8 @@ static void disturb(struct worker *w, int idle)
 	case 1:
 		if (!idle && once)
 			break;
-		// Wait until the thread has left its wait: the jump would also leave the handler of
-		// a cancellation.
+		// Wait until the thread has jumped. A later jump could interrupt a cancellation of
+		// the thread.
 		for (jumps = 0, pthread_kill(w->thread, SIGRTMIN); !jumps;)
 			nap(100);
 		break;
@@ -239,8 +242,8 @@ static void threads(int steps)
 				if (workers[i].set != set ? mode == EXCLUSIVE || k == i : !i)
 					CHECK(!rearm(workers[i].set, EPOLL_CTL_ADD, k, flags[mode]), "ADD");
 		}
-		// In some modes several threads learn of an event. A late thread may have counted
-		// an event of the previous mode.
+		// In some modes several threads learn of the same event. A late thread may have
+		// counted an event of the previous mode in `named`, so the counts start anew.
 		for (i = 0; i < PEERS; i++)
 			named[i] = sent[i];
 		for (i = 0; i < count; i++)
@@ -258,7 +261,7 @@ static void threads(int steps)
 	}
 }
 
-// ---- A child inherits a set. The child opens a device or no device.
+// ---- A child inherits an epoll set from its parent. Each of the two processes may open a device.
 static int order_pipe[2], reply_pipe[2];
 
 static void say(int *ends)
@@ -373,7 +376,8 @@ static void inherit(int both, int opens)
 		end_event();
 		say(reply_pipe);
 	}
-	// The child's channel is in the set of this process as well.
+	// The child has added its channel to the inherited set, so this process must also see the
+	// event.
 	if (opens) {
 		hear(order_pipe);
 		expect_ready(set, 2);

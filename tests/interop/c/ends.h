@@ -1,5 +1,6 @@
-// An end of a connection between two machines: options, the device of an address, a queue pair
-// connected over TCP, and work requests to the other end. Only peer.c includes this file.
+// One end of a connection between two machines: the options, the choice of the device by its
+// address, a queue pair, and work requests to the other end. The ends exchange the data of their
+// queue pairs over TCP. Only peer.c includes this file.
 #ifndef ENDS_H
 #define ENDS_H
 #include "../../foreign/c/rig.h"
@@ -163,7 +164,7 @@ static int tcp(const char *host, const char *port)
 	return sock;
 }
 
-// Opens the device with the address as a GID.
+// Opens the device that has the local address as a GID.
 static void open_device(struct end *e)
 {
 	struct ibv_device **list;
@@ -192,7 +193,8 @@ static void open_device(struct end *e)
 	CHECK(e->pd, "pd");
 }
 
-// Makes memory and a queue pair. `access` is what the queue pair allows the other end.
+// Makes memory and a queue pair. `access` contains the rights that the queue pair gives to the
+// other end.
 static void make_end(struct end *e, size_t len, int depth, int access)
 {
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = QKEY, .qp_access_flags = access};
@@ -284,7 +286,8 @@ static void join(struct end *e, void *target, uint32_t rkey)
 	}
 }
 
-// Makes a signaled request on local bytes. The caller sets the remaining fields.
+// Returns a signaled request for the local bytes `from`. The caller sets the remaining fields, such
+// as wr_id.
 static struct ibv_send_wr request(struct end *e, enum op op, struct ibv_sge *from, uint64_t remote)
 {
 	struct ibv_send_wr wr = {

@@ -7,7 +7,7 @@
 enum trick {
 	NONE,
 	BAD_RKEY,     // an unknown key
-	BEYOND,	      // the last byte is behind the region
+	BEYOND,	      // the last byte lies after the end of the region
 	NO_MR_RIGHT,  // the region does not allow the operation
 	NO_QP_RIGHT,  // the queue pair does not allow the operation
 	MISALIGNED,   // an atomic on an address that is no multiple of 8
@@ -59,8 +59,8 @@ static const struct fault {
 	{"ud_oversize_send", IBV_QPT_UD, SEND, 64, SHORT_RECV},
 };
 
-// The receive of the faulty message and the receive of the next message. The target is the memory
-// behind both receives.
+// The responder posts two receives: for the faulty message and for the next message. In memory, the
+// target of WRITEs, READs and atomics (TARGET_LEN bytes) follows the two receive buffers.
 #define RECEIVES 2
 #define RECV_LEN 32768
 #define SHORT_LEN 16

@@ -17,8 +17,8 @@
 #include <unistd.h>
 
 #define BLOCK 512
-// The number of outstanding requests. The seconds without an answer after which the disk counts as
-// dead.
+// DEPTH is the number of outstanding requests. After HANG_LIMIT seconds without an answer, the
+// program fails.
 #define DEPTH 8
 #define HANG_LIMIT 60
 
@@ -31,7 +31,8 @@
 		}                                             \
 	} while (0)
 
-// In blocks. libiscsi refuses requests of nearly 512 KiB.
+// The lengths of the requests, in blocks. libiscsi refuses requests of nearly 512 KiB, so all
+// lengths are shorter.
 static const uint32_t lengths[] = {1, 128, 2, 512, 7, 8, 16, 33, 64, 256, 3, 511};
 
 enum work { READ, WRITE, COMPARE };
@@ -97,7 +98,8 @@ static void serve(struct disk *d)
 
 	CHECK(poll(&fd, 1, 1000) >= 0, "poll: %m");
 	// iscsi_service must not be called without an event. libiscsi's own waits call
-	// iscsi_service after a second, and so fail if an answer takes longer.
+	// iscsi_service after a second, and so fail if an answer takes longer. So this program
+	// waits itself.
 	CHECK(!fd.revents || !iscsi_service(d->iscsi, fd.revents), "service: %s", iscsi_get_error(d->iscsi));
 }
 

@@ -29,7 +29,8 @@ struct message {
 	struct ibv_mw *window;
 };
 
-// Sent by the responder when the receives and windows of a round are in place.
+// The responder sends this structure when it has posted the receives and bound the windows of a
+// round.
 struct ready {
 	uint32_t rkey[MAX_WINDOW];
 };
@@ -78,7 +79,8 @@ static void plan(struct end *e, struct message *all, uint64_t first, uint32_t si
 	}
 }
 
-// The memory after an atomic. Every second compare fails.
+// Returns the value in memory after an atomic. Every second compare-and-swap compares with a wrong
+// value, so the memory does not change.
 static uint64_t atomic_result(const struct message *m)
 {
 	if (m->op == FADD)
@@ -122,7 +124,7 @@ static uint32_t prepare_response(struct end *e, struct message *m, int slot)
 	return m->op == SEND_INV ? bind_window(e, m) : 0;
 }
 
-// Checks the bytes before a UD message: the addresses of its packet.
+// Checks the addresses in the header before a UD message.
 static void check_grh(struct end *e, const struct message *m)
 {
 	const uint8_t *grh = m->at - GRH, *from = e->theirs.gid.raw, *to = e->gid.raw;
@@ -134,7 +136,8 @@ static void check_grh(struct end *e, const struct message *m)
 		      m->seq);
 }
 
-// rxe of Linux 6.1 passes on the kernel's value, which user space calls IBV_WC_IP_CSUM_OK.
+// Returns the completion flag that reports an invalidation. rxe of Linux 6.1 passes on the kernel's
+// value of this flag. In user space, the same value means IBV_WC_IP_CSUM_OK.
 static int invalidation_flag(struct end *e)
 {
 	return strncmp(ibv_get_device_name(e->ctx->device), "rxe", 3) ? IBV_WC_WITH_INV : IBV_WC_IP_CSUM_OK;
@@ -161,8 +164,8 @@ static void check_receive(struct end *e, const struct message *m, int slot, uint
 	}
 }
 
-// Without acknowledgements, a WRITE may arrive after the note over TCP that it was sent. The check
-// then waits up to 60 s.
+// UC has no acknowledgements, so a WRITE may arrive after the requester has said over TCP that all
+// requests have completed. The check then waits up to 60 s.
 static void check_arrival(struct end *e, const struct message *m)
 {
 	double end = now() + (e->o.type == IBV_QPT_RC ? 0 : 60);
@@ -290,7 +293,7 @@ static void run_all(struct end *e)
 		CHECK(all[i].window, "memory window");
 	}
 	join(e, e->mem, e->mr->rkey);
-	// The number of rounds per size in which each operation occurs.
+	// In this number of rounds for each size, each operation occurs at least once.
 	int rounds = (e->o.nops + e->o.window - 1) / e->o.window;
 	for (i = 0; i < e->o.nsizes * rounds; i++) {
 		plan(e, all, seq, e->o.sizes[i / rounds]);

@@ -5,7 +5,8 @@
 
 static int rank, ranks, rounds;
 
-// From 0 bytes over several packets to the lengths that go by copy and by rendezvous.
+// The lengths of messages: 0 bytes, one packet, several packets, and lengths for which MPI copies
+// the data or uses a rendezvous.
 static const size_t sizes[] = {0, 1, 8, 1000, 4096, 8193, 70000, 1 << 20};
 
 // Each rank sends to the right and receives from the left at the same time.
@@ -172,7 +173,7 @@ static void collectives(void)
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
-// Windows: put and get between fences, and under locks.
+// Tests MPI windows: put and get between fences, and under locks.
 static void onesided(void)
 {
 	enum { LEN = 300000 };
@@ -208,8 +209,8 @@ static void onesided(void)
 	free(in);
 }
 
-// All ranks draw numbers from a counter, each number once. Also sums of all ranks, and a
-// compare-and-swap of a word.
+// All ranks draw numbers from a counter. Each number must be drawn exactly once. Also tests sums
+// over all ranks, and a compare-and-swap that must succeed in a single rank.
 static void atomics(void)
 {
 	int each = 100 * rounds;
@@ -248,7 +249,7 @@ static void atomics(void)
 	MPI_Win_free(&win);
 }
 
-// Windows with MPI_Win_post, MPI_Win_start, MPI_Win_complete and MPI_Win_wait.
+// Tests MPI windows with MPI_Win_post, MPI_Win_start, MPI_Win_complete and MPI_Win_wait.
 static void epochs(void)
 {
 	int right = (rank + 1) % ranks, left = (rank + ranks - 1) % ranks;

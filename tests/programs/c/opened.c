@@ -1,7 +1,8 @@
-// A library for LD_PRELOAD. The process has an open device, and a thread sends messages over the
-// device every 5 ms. OPENED names a file that gets a line for each process. If OPENED_MIX is set,
-// every epoll set, poll and select of the program also watches a completion channel without events.
-// The results stay the same.
+// A library for LD_PRELOAD, for programs that know nothing of devices. In each process, the library
+// opens a device and starts a thread, which sends a message over the device every 5 ms. OPENED
+// names a file, to which each process writes a line. If OPENED_MIX is set, every epoll set, poll
+// and select of the program also watches a completion channel without events. The program's results
+// must stay the same.
 #define _GNU_SOURCE
 #include "../../foreign/c/rig.h"
 #include <dlfcn.h>
@@ -60,7 +61,8 @@ __attribute__((constructor)) static void open_device(void)
 	int file, length;
 
 	CHECK(path, "OPENED is not set");
-	// No handler of the program runs in this thread or in a thread of the device.
+	// Blocks all signals, so that no signal handler of the program runs in the threads of this
+	// library or of the device. These threads inherit the mask.
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	port_open(&port);
@@ -87,8 +89,8 @@ __attribute__((constructor)) static void open_device(void)
 
 #define NEXT(name) ((__typeof__(name) *)dlsym(RTLD_NEXT, #name))
 
-// Adds the channel without events, except in a forked child. A program in a child may have closed
-// the descriptor.
+// Adds `idle`, the channel without events, to a new epoll set. In a forked child, adds nothing,
+// because the program in the child may have closed the descriptor.
 static int mixed(int made)
 {
 	struct epoll_event event = {.events = EPOLLIN};

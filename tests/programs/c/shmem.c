@@ -37,7 +37,8 @@ static void putget(void)
 	free(in);
 }
 
-// Data, a fence, a flag: a PE that sees the flag sees the data.
+// Each PE puts data, makes a fence, and puts a flag. A PE that sees the flag must also see the
+// data.
 static void flags(void)
 {
 	uint8_t *mine = shmem_malloc(4096), out[4096];

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(*(a)))
-// Ends the program with file, line and message unless the condition holds.
+// If the condition is false, prints file, line and message, and ends the program.
 #define CHECK(cond, ...)                                                                   \
 	do {                                                                               \
 		if (!(cond)) {                                                             \
