@@ -16,12 +16,13 @@ MSRV := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 # SHORT=1 WIRE=1 SUITES= CRATES= SEED= SEEDS= FROM= JOBS= ROUNDS= SECONDS= MIB= ALLOCATORS= SCRIBBLERS= TARGET=
 SIZE = $(if $(SHORT),$(2),$(1))
 
-# Crates with tests that start other programs. Each of these crates has a target of its own.
+# Crates with tests that start other programs. For each of these crates there is a separate make
+# target.
 APART := $(foreach crate,foreign interop programs corpus,--exclude adverb-$(crate))
-# Leaves only the shipped crates. Otherwise cargo would link each program of the tests and
-# benchmarks as carefully as the command, for half a minute.
+# Excludes the crates of tests/, so that cargo builds only the shipped crates. Otherwise cargo would
+# also optimise the programs of the tests and benchmarks at link time, which takes half a minute.
 SHIPPED := $(foreach crate,$(notdir $(wildcard tests/*)),--exclude adverb-$(crate))
-# A workspace of its own, with the same target directory.
+# NDKPI is a separate workspace, and uses the same target directory.
 NDKPI = --manifest-path ndkpi/Cargo.toml --target-dir $(TARGET_DIR)
 # The environment of the tests in APART: the command, fewer cases with SHORT=1, every packet on the
 # network with WIRE=1.
@@ -51,7 +52,7 @@ libndkpi: ## the library of NDKPI for C, optimised; `make` builds the command an
 MACHINE := $(shell uname -m)
 PORTABLE = $(TARGET_DIR)/$(1)-unknown-linux-gnu/release
 # The linker runs in the directory of each workspace. The crates of the other workspace have
-# absolute paths, which the result must not.
+# absolute paths, which must not appear in the result.
 PORTABLY = env -u RUSTFLAGS CC_$(1)_unknown_linux_gnu=$(2) $(CARGO) build --release \
 	--target $(1)-unknown-linux-gnu --config 'target.$(1)-unknown-linux-gnu.linker="$(2)"' --config \
 	'target.$(1)-unknown-linux-gnu.rustflags=["-Clink-arg=-L$(abspath $(call PORTABLE,$(1)))/glibc-2.17","-Clink-arg=-Wl,--wrap=__libc_start_main","--remap-path-prefix=$(CURDIR)/="]'
@@ -78,7 +79,7 @@ demo: build ## two processes, every operation, a table of figures
 test: ## packages, unit tests, the demo, some foreign programs on both paths; a table of the parts at the end
 	.ci/run deps build unit ndkpi demo some
 
-# Without this line, `make tests` would mean the directory.
+# Without this line, `make tests` would do nothing, because the directory tests exists.
 .PHONY: tests
 tests: test
 
@@ -86,8 +87,9 @@ check-all: ## every suite of CI: the tests in full, rules of the tree, models, f
 	.ci/run
 
 # The unit tests run in two halves of about the same time, because the tests mostly wait. The halves
-# run side by side if unit-1 can have a network namespace of its own. In a shared network, packets
-# may arrive at any process. Both halves name the same packages, and so share the builds.
+# run at the same time if unit-1 can have its own network namespace. In a shared namespace, packets
+# for a process of one half may arrive at a process of the other half. Both halves name the same
+# packages, and so share the builds.
 UNIT = $(CARGO) test --no-fail-fast --workspace $(APART)
 OWN_NET = unshare --net sh -c 'ip link set lo up && exec "$$@"' sh
 HAS_NET = $(shell $(OWN_NET) true 2>/dev/null && echo yes)
@@ -96,7 +98,7 @@ unit: ids ## tests of Adverb's own crates
 	$(MAKE) --jobs $(if $(HAS_NET),2,1) --keep-going unit-1 unit-2
 
 .PHONY: unit-1 unit-2
-# Both write at once, so each writes whole lines.
+# Both halves write their output at the same time, so each half writes whole lines.
 unit-1 unit-2: SHELL = /bin/bash
 unit-1 unit-2: .SHELLFLAGS = -o pipefail -c
 BY_LINES = 2>&1 | grep -a --line-buffered ''
@@ -107,7 +109,8 @@ unit-2:
 	$(UNIT) --lib --bins --examples --test '[!a-fh-k]*' $(BY_LINES)
 	$(UNIT) --doc $(BY_LINES)
 
-# A network of its own, where there can be one: packets may arrive at any process of a network.
+# Runs in its own network namespace if this machine allows one, because other processes in the same
+# namespace could receive packets of these tests.
 ndkpi: ## tests of NDKPI, a workspace of its own
 	$(CARGO) test --no-fail-fast --workspace $(NDKPI) --no-run
 	$(if $(HAS_NET),$(OWN_NET)) $(CARGO) test --no-fail-fast --workspace $(NDKPI)
@@ -125,8 +128,8 @@ lint: lint-tree ## format, clippy, documentation, rules of the tree
 foreign: build ## unmodified programs on the drop-in libraries (SUITES=; SHORT=1; WIRE=1: all on the network)
 	$(TOLD) $(CARGO) test --package adverb-foreign --no-fail-fast -- $(SUITES)
 
-# `some` leaves out most tables of all sizes. perftest measures the clock for each line, which takes
-# ten seconds a table.
+# The target `some` leaves out most tables of all message sizes. perftest measures the clock for
+# each line of a table, which takes ten seconds a table.
 SOME = pingpong perftest pyverbs notify rdmacm ucx --skip _lat/-a/ --skip /a/n_ --skip _bw/-a/b
 some: build ## some of these programs, on both paths: about four minutes
 	$(MAKE) foreign SHORT=1 SUITES="$(SOME)"
@@ -216,8 +219,8 @@ mutants: ## breaks rules on purpose: some test must notice (scripts/mutants.d, n
 	scripts/mutants
 	$(MAKE) mutants-pure
 
-# Crates of rules without clock, socket, thread or process. The tests of such a crate can judge the
-# crate's mutants.
+# These crates contain only rules, without clock, socket, thread or process. So the tests of such a
+# crate alone can find the crate's mutants.
 PURE = steering choice wire check cm engine
 mutants-pure: ## cargo-mutants on the crates of rules (CRATES=cm: only cm); installs a missing cargo-mutants
 	$(CARGO) mutants --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-mutants@27.1.0

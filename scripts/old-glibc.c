@@ -1,12 +1,12 @@
-/* Functions that glibc 2.17 lacks, for programs of scripts/old-glibc. They use functions that glibc
- * 2.17 has. */
+/* Newer functions that glibc 2.17 does not have, for programs that are linked with the libraries of
+ * scripts/old-glibc. Each function here calls a function of glibc 2.17. */
 #include <stddef.h>
 #include <sys/syscall.h>
 
 #pragma GCC visibility push(hidden)
 
-/* These functions take a number for the layout of `struct stat`: that of the kernel. `struct
- * stat64` has the same layout. */
+/* __xstat and the functions after it take a number that selects the layout of `struct stat`. LAYOUT
+ * selects the kernel's layout. `struct stat64` has the same layout. */
 #ifdef __x86_64__
 #define LAYOUT 1
 #else

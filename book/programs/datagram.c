@@ -50,7 +50,7 @@ int main(int argc, char **argv)
 	strcpy(a.memory, "hello");
 	MUST(!ibv_post_send(a.qp, &wr, &bad));
 	printf("sent: %s\n", ibv_wc_status_str(completion(&a).status));
-	// A datagram has no acknowledgement, so the program waits up to half a second.
+	// No acknowledgement tells when a datagram has arrived, so wait up to half a second.
 	struct ibv_wc wc;
 	int n = 0;
 	for (int i = 0; i < 500 && n == 0; i++) {

@@ -21,7 +21,7 @@ int main(int argc, char **argv)
 		MUST(!ibv_destroy_qp(b.qp));
 	if (IS("gone"))
 		MUST(!ibv_dereg_mr(a.mr));
-	// The receive is posted before the message and is long enough.
+	// Without a mistake, the receive is posted before the message, and is long enough.
 	if (!IS("no-receive") && !IS("nobody") && !IS("too-many"))
 		MUST(!receive(&b, IS("short-receive") ? 3 : sizeof b.memory));
 

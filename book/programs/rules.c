@@ -1,4 +1,4 @@
-// The rules of arming, selected by the argument. Prints the numbers of events and completions.
+// Tries the rule of arming that the argument names. Prints the numbers of events and completions.
 #include "sleep.h"
 
 // Takes all waiting events and returns their number.

@@ -32,7 +32,7 @@ int main(int argc, char **argv)
 	}
 	printf("%d messages\n", got);
 	fflush(stdout);
-	// A destroy that waits would never return. The alarm ends this program.
+	// With no-ack, ibv_destroy_cq waits for the ack forever. The alarm ends the program.
 	alarm(3);
 	MUST(!ibv_destroy_qp(b.qp));
 	MUST(!ibv_destroy_cq(b.cq));

@@ -69,7 +69,7 @@ static void transmit(struct end *end)
 	MUST(!ibv_post_send(end->id->qp, &wr, &bad));
 }
 
-// Makes a queue pair with a receive. Its completions wake a sleeping process. The receive is posted
+// Makes a queue pair, and a channel through which completions wake the process. Posts a receive
 // before the peer can send.
 static void prepare(struct end *end, struct rdma_cm_id *id)
 {
@@ -125,7 +125,7 @@ static void wait_for(struct end *end, uint64_t kind)
 				ibv_ack_cq_events(cq, 1);
 				armed = 0;
 			} else {
-				// Ends the queue pair, so that pending requests complete.
+				// Puts the queue pair into ERR, so that pending requests complete.
 				expect(end->id->channel, RDMA_CM_EVENT_DISCONNECTED);
 				rdma_disconnect(end->id);
 			}
@@ -151,12 +151,12 @@ static void serve(struct rdma_event_channel *events, struct rdma_addrinfo *at, i
 		printf("server: %s\n", end.in);
 		if (crash)
 			raise(SIGKILL);
-		// The memory of an answer is free when the answer has been sent.
+		// `out` contains the last answer until its send has completed.
 		if (i)
 			wait_for(&end, SEND);
 		for (int c = 0; c < ROOM; c++)
 			end.out[c] = toupper(end.in[c]);
-		// The next message may come as soon as the client has the answer.
+		// The client may send again right after the answer, so post the receive first.
 		receive(&end);
 		transmit(&end);
 	}

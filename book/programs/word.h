@@ -1,4 +1,4 @@
-// The words that choose the mistake of a program of this book.
+// Reads the words that choose a mistake, for the programs of this book.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

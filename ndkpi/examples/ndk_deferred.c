@@ -1,6 +1,7 @@
 /*
- * NDKPI's deferred processing scheme on loopback. The provider takes a first chain of requests at
- * once. A second chain breaks because a request fails in line.
+ * NDKPI's deferred processing scheme on loopback. The provider hands a first chain of requests to
+ * the device in a single step. In a second chain, the call of a request fails, so the program does
+ * not post the rest of the chain.
  *
  *     make
  *     cc -o ndk_deferred ndkpi/examples/ndk_deferred.c -I ndkpi/ndkpi/include \
@@ -18,7 +19,7 @@
 
 #define PAGES 4
 
-/* The call of a completion function, with its results. */
+/* The results of a completion function's call. */
 struct call {
     sem_t done;
     NTSTATUS status;
@@ -69,7 +70,8 @@ static void *finish(struct call *call, NTSTATUS status, void *object, const char
     return object;
 }
 
-/* `expression` uses `call`. If `expression` creates an object, it also uses `made`. */
+/* Evaluates `expression` and waits for its completion. `expression` uses `call`, and also `made` if
+ * it creates an object. */
 #define WAIT(type, expression)                                                                                 \
     ({                                                                                                         \
         struct call call;                                                                                      \

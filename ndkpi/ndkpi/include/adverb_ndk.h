@@ -1,6 +1,6 @@
 /*
- * Functions for programs in user space, beside ndkpi.h: opening an adapter, and making memory
- * descriptors. Link with -lndkpi.
+ * Functions for programs in user space, in addition to NDKPI (ndkpi.h): opening an adapter, and
+ * making memory descriptors. Link with -lndkpi.
  */
 #ifndef ADVERB_NDK_H
 #define ADVERB_NDK_H
@@ -18,7 +18,8 @@ extern "C" {
  */
 NTSTATUS AdverbNdkOpenAdapter(const char *Name, NDK_ADAPTER **ppNdkAdapter);
 
-/* Which requests complete later, of all requests that may. A program can test both ways. */
+/* Some requests may complete at once or later. The mode decides which of these requests complete
+ * later (STATUS_PENDING), so that a program can test both cases. */
 #define ADVERB_NDK_PENDING_NEVER     0 /* only requests that must wait; the default */
 #define ADVERB_NDK_PENDING_ALWAYS    1
 #define ADVERB_NDK_PENDING_ALTERNATE 2 /* every second request */

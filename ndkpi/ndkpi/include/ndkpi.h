@@ -9,11 +9,11 @@
  * - A function with a completion callback returns STATUS_PENDING if it will call the callback. With
  *   any other status the callback is not called. With STATUS_PENDING a new object comes through the
  *   callback and not through the pointer.
- * - Where Windows says "IRQL <= DISPATCH_LEVEL", any thread may call. Callbacks run on threads of
- *   the provider. A callback may call everything except AdverbNdkCloseAdapter, and must not block
- *   for long.
- * - The caller serialises the requests to a queue. NdkFlush and the close functions may run at the
- *   same time.
+ * - Where Windows says "IRQL <= DISPATCH_LEVEL", any thread may call the function. Callbacks run on
+ *   threads of the provider. A callback may call everything except AdverbNdkCloseAdapter, and must
+ *   not block for long.
+ * - Two threads must not post requests to the same queue at the same time. NdkFlush and the close
+ *   functions may run at the same time as a post.
  * - A null pointer gives STATUS_INVALID_PARAMETER. So does a pointer to anything else than a live
  *   object of the expected type, as far as the header of the object shows.
  */
@@ -96,7 +96,8 @@ typedef struct _NDK_LOGICAL_ADDRESS_MAPPING {
     NDK_LOGICAL_ADDRESS AdapterPageArray[1];
 } NDK_LOGICAL_ADDRESS_MAPPING;
 
-/* The privileged token goes with LogicalAddress, every other token with VirtualAddress. */
+/* If MemoryRegionToken is the privileged token, the address is LogicalAddress. With every other
+ * token, the address is VirtualAddress. */
 typedef struct _NDK_SGE {
     __extension__ union {
         PVOID VirtualAddress;
@@ -141,7 +142,8 @@ typedef struct _NDK_RESULT_EX {
 #define NDK_CQ_NOTIFY_ANY 1
 #define NDK_CQ_NOTIFY_SOLICITED 2
 
-/* Each arm gives a single call. A status other than STATUS_SUCCESS means that the queue is lost. */
+/* The provider calls this function once for each NdkArmCq. A status other than STATUS_SUCCESS means
+ * that the queue has failed. */
 typedef VOID (*NDK_FN_CQ_NOTIFICATION_CALLBACK)(PVOID CqNotificationContext, NTSTATUS CqStatus);
 
 typedef NTSTATUS (*NDK_FN_RESIZE_CQ)(NDK_CQ *pNdkCq, ULONG CqDepth, NDK_FN_REQUEST_COMPLETION RequestCompletion,
@@ -223,7 +225,8 @@ struct _NDK_MW {
 
 /* ---- Shared receive queues ---- */
 
-/* Fewer receives than the threshold are left. A failing status means that the queue is lost. */
+/* The provider calls this function when the queue has fewer receives than the threshold. A failing
+ * status means that the queue has failed. */
 typedef VOID (*NDK_FN_SRQ_NOTIFICATION_CALLBACK)(PVOID SrqNotificationContext, NTSTATUS SrqStatus);
 
 typedef NTSTATUS (*NDK_FN_MODIFY_SRQ)(NDK_SRQ *pNdkSrq, ULONG SrqDepth, ULONG NotifyThreshold,
@@ -244,9 +247,9 @@ struct _NDK_SRQ {
 
 /* ---- Queue pairs ---- */
 
-/* NDK_OP_FLAG_RDMA_READ_LOCAL_INVALIDATE: the read invalidates the token of its first SGE at the
- * end. NDK_OP_FLAG_DEFER: more requests follow. The provider hands this request over together with
- * the next request without the flag. */
+/* NDK_OP_FLAG_RDMA_READ_LOCAL_INVALIDATE: when the read is complete, the provider invalidates the
+ * token of its first SGE. NDK_OP_FLAG_DEFER: more requests follow. The provider keeps this request,
+ * and hands it to the device together with the next request that does not have the flag. */
 
 #define NDK_OP_FLAG_SILENT_SUCCESS             0x00000001 /* no result for a success */
 #define NDK_OP_FLAG_READ_FENCE                 0x00000002 /* waits for all earlier reads */
@@ -379,8 +382,8 @@ typedef NTSTATUS (*NDK_FN_ACCEPT)(NDK_CONNECTOR *pNdkConnector, NDK_QP *pNdkQp, 
                                   NDK_FN_DISCONNECT_EVENT_CALLBACK DisconnectEvent, PVOID DisconnectEventContext,
                                   NDK_FN_REQUEST_COMPLETION RequestCompletion, PVOID RequestContext);
 typedef NTSTATUS (*NDK_FN_REJECT)(NDK_CONNECTOR *pNdkConnector, CONST PVOID pPrivateData, ULONG PrivateDataLength);
-/* pPrivateData NULL with *pPrivateDataLength 0 asks for the size. The size is that of the buffer,
- * and not of the peer's data. */
+/* A call with pPrivateData NULL and *pPrivateDataLength 0 asks for the needed size. This is the
+ * size of the whole private data field, where zeroes follow the peer's data. */
 typedef NTSTATUS (*NDK_FN_GET_CONNECTION_DATA)(NDK_CONNECTOR *pNdkConnector, ULONG *pInboundReadLimit,
                                                ULONG *pOutboundReadLimit, PVOID pPrivateData,
                                                ULONG *pPrivateDataLength);
@@ -423,8 +426,8 @@ struct _NDK_CONNECTOR {
 
 /* ---- Listeners ---- */
 
-/* The connector belongs to the callee from here on. The callee accepts, rejects or closes the
- * connector. */
+/* From this call on, the connector belongs to the program. The program must accept, reject or close
+ * the connector. */
 typedef VOID (*NDK_FN_CONNECT_EVENT_CALLBACK)(PVOID ConnectEventContext, NDK_CONNECTOR *pNdkConnector);
 
 typedef NTSTATUS (*NDK_FN_LISTEN)(NDK_LISTENER *pNdkListener, CONST PSOCKADDR pAddress, ULONG AddressLength,

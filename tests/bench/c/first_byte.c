@@ -1,10 +1,11 @@
-// Makes connections, one after the other. Each connection carries a byte to the server and a byte
-// back.
+// Makes connections, one after the other. On each connection, the client sends a byte, and the
+// server sends a byte back.
 //     first_byte rdma|tcp server ADDRESS PORT
 //     first_byte rdma|tcp client ADDRESS PORT COUNT
 // The client prints the number of connections per second, from the first call for the first
 // connection to the end of the last connection. The client also prints the median time from the
-// first call of a connection until the byte of the server has arrived. All waits sleep.
+// first call of a connection until the byte of the server has arrived. Both programs sleep while
+// they wait, and never poll in a loop.
 #define _GNU_SOURCE
 #include <netdb.h>
 #include <netinet/in.h>
@@ -27,7 +28,7 @@
 		}                                                                              \
 	} while (0)
 
-// Connections before the measurement starts.
+// Connections that are made before the measurement starts.
 enum { WARM = 20 };
 
 static double now(void)
@@ -70,7 +71,7 @@ static void tcp_serve(const char *address, const char *port)
 		CHECK(fd >= 0, "accept");
 		if (read(fd, &byte, 1) == 1)
 			CHECK(write(fd, &byte, 1) == 1, "write");
-		// The client closes first.
+		// Waits for the end of the stream, so that the client closes first.
 		CHECK(read(fd, &byte, 1) == 0, "read");
 		close(fd);
 	}
@@ -106,7 +107,7 @@ static struct ibv_qp_init_attr attributes(void)
 	};
 }
 
-// All connections use these bytes, which are registered once. All ids of a device share the
+// All connections use these bytes, which are registered once, because all ids of a device share a
 // protection domain.
 static struct {
 	char in, out;
@@ -149,8 +150,8 @@ static void rdma_serve(const char *address, const char *port)
 		completion(id, rdma_get_recv_comp);
 		CHECK(!rdma_post_send(id, NULL, &bytes.out, 1, bytes.mr, 0), "rdma_post_send");
 		completion(id, rdma_get_send_comp);
-		// The client disconnects first. If both ends disconnect at once, a kernel's end may
-		// wait for the time of its retries.
+		// Waits until the client has disconnected. If both ends disconnected at once, an
+		// end in the kernel (rdma_ucm) might wait for the time of its retries.
 		CHECK(!rdma_get_cm_event(id->channel, &event), "rdma_get_cm_event");
 		CHECK(event->event == RDMA_CM_EVENT_DISCONNECTED, rdma_event_str(event->event));
 		CHECK(!rdma_ack_cm_event(event), "rdma_ack_cm_event");
@@ -158,8 +159,8 @@ static void rdma_serve(const char *address, const char *port)
 	}
 }
 
-// Returns the address, and makes an id that is never destroyed. Without this id the protection
-// domain would end with the last id of its device.
+// Returns the address, and makes an id that is never destroyed. Without this id, librdmacm would
+// free the protection domain when the last id of its device is destroyed.
 static struct rdma_addrinfo *hold_device(const char *address, const char *port)
 {
 	struct rdma_addrinfo *at = rdma_address(address, port, 0);

@@ -1,5 +1,5 @@
-// Measures the time to register memory that the program has written, and to deregister the memory.
-// Uses plain verbs on any device.
+// Measures the time to register and to deregister memory that the program has written. Uses plain
+// verbs on any device.
 //
 // `register DEVICE` prints medians in seconds:
 // - `reg_BYTES` and `dereg_BYTES`: a page, 64 KiB, and 256 MiB.
@@ -55,8 +55,8 @@ static void verify(const unsigned char *memory, size_t len, const char *when)
 		}
 }
 
-// Registers `count` ranges of `len` bytes, `gap` bytes apart, all at the same time. Prints the
-// median times of a registration and a deregistration.
+// Registers `count` ranges of `len` bytes, `gap` bytes apart, and then deregisters all ranges.
+// Prints the median times of a registration and a deregistration.
 static void measure(struct ibv_pd *pd, size_t len, size_t gap, int count, const char *name)
 {
 	size_t all = (len + gap) * count;
@@ -91,8 +91,9 @@ static void measure(struct ibv_pd *pd, size_t len, size_t gap, int count, const 
 	free(out);
 }
 
-// Makes a page-aligned allocation, stores to it and frees it, EACH times. Prints the median of RUNS
-// runs, without the time of the registrations.
+// Makes a page-aligned allocation, stores to the memory and frees it, EACH times. With `pd`, also
+// registers some of the allocations. Prints the median of RUNS runs, without the time of the
+// registrations.
 static void allocations(const char *when, size_t len, struct ibv_pd *pd)
 {
 	enum { RUNS = 21, EACH = 500, ONE_OF = 16 };

@@ -99,8 +99,8 @@ static pid_t second(void) {
     return child;
 }
 
-// A message as in `ib_write_lat`: the last bytes show that the whole message has arrived. Here the
-// last word holds the number of the message.
+// Sends a message as `ib_write_lat` does: the last bytes show that the whole message has arrived.
+// Here the last word is the number of the message, and is written last.
 static void send_message(unsigned char *to, const unsigned char *from, size_t n, uint64_t number) {
     if (n > WORD)
         memcpy(to, from, n - WORD);
@@ -180,7 +180,8 @@ static double copy(size_t n, double time, int cpu, int put) {
     while (start < end && count < BATCHES) {
         for (size_t i = 0; i < batch; i++) {
             memcpy(to, from, n);
-            // Each copy must happen, so this tells the compiler that both buffers are read.
+            // Tells the compiler that both buffers are read here, so that the compiler removes no
+            // copy.
             __asm__ volatile("" : : "r"(to), "r"(from) : "memory");
         }
         double stop = now();

@@ -1,5 +1,5 @@
-// System calls of a program on page-aligned allocations. The program has not mapped these pages by
-// a call of its own.
+// System calls of a program (mremap, munmap, madvise, fork, close) on page-aligned allocations. The
+// pages come from the allocator, and not from an mmap call of the program.
 #include "scenarios.h"
 #include <signal.h>
 #include <sys/wait.h>
@@ -12,7 +12,8 @@
 
 static uint8_t *want;
 
-// Allocates a block with bytes that follow from the seed. A large block has a mapping of its own.
+// Allocates a block and fills it with the pattern of the seed. `want` gets the same bytes, for
+// later comparisons.
 static uint8_t *block_new(size_t pages, uint64_t seed)
 {
 	uint8_t *p = aligned_alloc(PAGE, pages * PAGE);
@@ -33,7 +34,8 @@ static uint8_t *grown(enum way w, uint8_t *p, size_t from, size_t to)
 	return q;
 }
 
-// A block is cut and then grown. The bytes of the former pages must not come back.
+// Cuts a block down to its first page, by mremap or munmap, and then grows this page again. The new
+// pages must be zero: the bytes of the former pages must not come back.
 static void cut_and_grown(enum way w, int how, int registers)
 {
 	uint8_t *p = block_new(PAGES, how), *q;
@@ -50,8 +52,8 @@ static void cut_and_grown(enum way w, int how, int registers)
 		deregistered(mr);
 }
 
-// The first page of a block is grown. The page moves to another place, without the bytes of the
-// other pages.
+// Grows the first page of a block, so mremap moves this page to another address. The new pages
+// there must be zero. The other pages of the block must keep their bytes at the old address.
 static void split_and_grown(enum way w, int registers)
 {
 	uint8_t *p = block_new(PAGES, 7), *q;
@@ -69,7 +71,8 @@ static void split_and_grown(enum way w, int registers)
 		deregistered(mr);
 }
 
-// A block is moved, and its old place stays mapped. The old place has zeroes and memory of its own.
+// Moves a block by mremap, which leaves the old address mapped (MREMAP_DONTUNMAP). The old address
+// must then have zeroes, and a store there must not change the moved bytes.
 static void left_behind(enum way w, int registers)
 {
 	uint8_t *p = block_new(PAGES, 9), *q;
@@ -102,7 +105,8 @@ void remap_blocks(void)
 	}
 }
 
-// MADV_WIPEONFORK wipes every one of many blocks in a child, also after a block has moved.
+// After MADV_WIPEONFORK on many blocks, a child must see zeroes in every block, also in the blocks
+// that mremap has moved since then.
 void wiped_blocks(void)
 {
 	enum { MANY = 600 };
@@ -140,13 +144,14 @@ static volatile sig_atomic_t handled;
 static void look(int signal)
 {
 	(void)signal;
-	// If the memory is missing, a signal ends the child.
+	// If the child does not have the memory, this read ends the child by SIGSEGV.
 	if (seen[0] != 0x77 || seen[64 * PAGE - 1] != 0x77)
 		_exit(3);
 	handled = 1;
 }
 
-// Signals come at any time, also in the child. The handler must find the memory.
+// Another process sends signals all the time, while this process forks. In the parent and in each
+// child, the signal handler must be able to read the block, with its bytes unchanged.
 void fork_signals(void)
 {
 	struct sigaction act = {.sa_handler = look, .sa_flags = SA_RESTART};
@@ -161,7 +166,8 @@ void fork_signals(void)
 	sender = fork();
 	if (!sender) {
 		signal(SIGUSR1, SIG_IGN);
-		// The kernel starts a fork again for each pending signal, so pauses are needed.
+		// A signal during fork makes the kernel start the fork again. Without pauses
+		// between the signals, no fork would ever finish.
 		while (getppid() == self && !kill(-getpgrp(), SIGUSR1))
 			usleep(50);
 		_exit(0);
@@ -184,8 +190,9 @@ void fork_signals(void)
 		wrong("no signal came");
 }
 
-// A program closes all descriptors, as servers do at their start, and opens descriptors of its own.
-// Memory and files of the program must keep their bytes.
+// A program closes all descriptors, as servers do at their start, and so also the library's
+// descriptors. Then the program opens its own files, which get the same numbers. The library must
+// not mistake these files for its own: memory and files of the program must keep their bytes.
 void closed_descriptors(void)
 {
 	uint8_t *p[4], *other;
@@ -247,8 +254,9 @@ static void fork_there(void)
 	swapcontext(&inner_context, &outer);
 }
 
-// Stack and buffers lie in one registered block. After a fork on this stack the buffers are still
-// registered.
+// A function runs on a stack in a registered block, and forks there. The same block also contains
+// buffers. After the fork, the buffers must still be registered: the peer must be able to write to
+// them.
 void fork_on_registered_stack(void)
 {
 	struct link l = {0};

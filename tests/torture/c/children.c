@@ -1,5 +1,6 @@
-// Children created in every possible way, and the actions of a program before the fork and in the
-// child.
+// Children that a program creates in every possible way: by fork, by clone, by clone3, and by a
+// system call instruction. The program has fork handlers, has no free descriptors, or has threads
+// on stacks from the allocator. At the end: the cancellation of a thread.
 #include "scenarios.h"
 #include <linux/sched.h>
 #include <sched.h>
@@ -35,7 +36,7 @@ static void ended_well(pid_t pid, const char *what)
 		wrong("%s ended with status %x", what, status);
 }
 
-// ---- Fork handlers of the program, registered before the program asked for devices.
+// ---- Fork handlers that the program registers before it opens a device.
 static uint8_t *seen_by_handlers;
 static pthread_mutex_t of_program = PTHREAD_MUTEX_INITIALIZER;
 
@@ -65,8 +66,8 @@ static void *allocates(void *unused)
 	return unused;
 }
 
-// Fork handlers see the memory as it is. The handlers may take a lock under which other threads
-// allocate and free.
+// The program's fork handlers must find the right bytes in a block. The handlers may also take a
+// lock, under which another thread allocates and frees memory. The fork must not wait forever then.
 void fork_handlers(void)
 {
 	pthread_t thread;
@@ -87,11 +88,11 @@ void fork_handlers(void)
 	pthread_join(thread, NULL);
 }
 
-// ---- Children without a call of the fork handlers.
+// ---- Children that are created without fork(), so the C library calls no fork handlers.
 static int gives_up(void *p)
 {
-	// The child may not have this memory. These calls may damage the child, but must not affect
-	// another process.
+	// It is possible that the child does not have this memory. Then these calls may damage the
+	// child. But they must not change the memory of the parent.
 	madvise(p, LEN, MADV_DONTNEED);
 	free(p);
 	return 0;
@@ -126,7 +127,8 @@ static pid_t by_clone3(uint8_t *p)
 	return pid;
 }
 
-// The parent's memory stays, for every way to create a child and every action of the child.
+// The parent's memory must keep its bytes, for every way to create a child, and also if the child
+// discards and frees the memory.
 void bare_children(void)
 {
 	pid_t (*const ways[])(uint8_t *) = {by_clone, by_instruction, by_clone3};
@@ -146,8 +148,9 @@ void bare_children(void)
 	}
 }
 
-// ---- Limits.
-// A child has the bytes of the moment of the fork, even without a free descriptor.
+// ---- Limits of the process.
+// A child must have the bytes of the moment of the fork, even if the process has no free descriptor
+// left.
 void fork_without_descriptors(void)
 {
 	struct rlimit limit;
@@ -188,7 +191,8 @@ static void *sleeps(void *sem)
 	return NULL;
 }
 
-// Threads run on stacks from the allocator while another thread forks.
+// The main thread forks while other threads sleep on stacks that are blocks of the allocator. The
+// children and the threads must end without an error.
 void fork_beside_stacks(void)
 {
 	pthread_t thread[4];
@@ -226,8 +230,8 @@ static void *frees(void *p)
 	return NULL;
 }
 
-// A thread is cancelled only at the cancellation points of POSIX. free() is not a cancellation
-// point.
+// A cancellation may end a thread only at the cancellation points of POSIX. free() is not a
+// cancellation point, so a thread with a pending cancellation must return from free().
 void cancelled(void)
 {
 	pthread_t thread;

@@ -1,5 +1,6 @@
-// A program replaces another program in the same process and uses the same addresses. A peer that
-// wrote to the old program must not write to the new program.
+// A program calls exec, and the new program of this process maps memory at the same address. A peer
+// that was writing to the memory of the old program must not write to the memory of the new
+// program.
 #include "scenarios.h"
 #include <signal.h>
 #include <sys/wait.h>
@@ -17,8 +18,9 @@ static void map_there(int byte)
 	memset(AT, byte, PAGE);
 }
 
-// The peer was stopped in the middle of many writes. Now the peer goes on, and the new program has
-// memory at the old address.
+// Runs in the new program. The old program has stopped the peer (SIGSTOP) in the middle of many
+// writes. The new program maps memory at the old address, and lets the peer continue. No byte of
+// the new memory may change.
 static void after(const char *state, int *round)
 {
 	int fd, pid;

@@ -24,7 +24,7 @@ static struct control *control_new(void)
 	return (struct control *)r;
 }
 
-// Writes a word to each slot, in a scattered order. Each word has a call of its own.
+// Writes a word to each slot, in a scattered order, with one call for each word.
 static void write_all(struct control *c, pid_t pid)
 {
 	struct iovec mine, theirs;
@@ -43,7 +43,8 @@ static void write_all(struct control *c, pid_t pid)
 	}
 }
 
-// Reads while the owner is busy. The owner may be done at once, so about 500 more reads follow.
+// Reads while the owner of the memory registers it (`busy`). The owner may finish before the first
+// read, so about 500 more reads follow.
 static void read_all(struct control *c, pid_t pid)
 {
 	static uint8_t got[4 * PAGE], want[LEN];
@@ -71,7 +72,8 @@ static pid_t start(struct control *c, void (*round)(struct control *, pid_t))
 {
 	pid_t parent = getpid(), pid;
 
-	// Yama may allow the access to descendants only.
+	// The security module Yama may let a process access only its descendants. The child must
+	// access its parent, so the parent allows the access here.
 	prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
 	pid = fork();
 	CHECK(pid >= 0, "fork");
@@ -89,8 +91,8 @@ static pid_t start(struct control *c, void (*round)(struct control *, pid_t))
 	_exit(0);
 }
 
-// Registers page by page while the other process is at work. Some pages are registered more than
-// once.
+// Registers page by page, while the other process reads or writes the pages. Some pages are
+// registered more than once.
 static void registrations(uint8_t *p, struct ibv_mr **mr)
 {
 	size_t i;

@@ -1,4 +1,4 @@
-// Steps of the malloc family.
+// Steps that allocate, resize, free and write blocks of the allocator.
 #include "torture.h"
 #include <malloc.h>
 
@@ -61,7 +61,8 @@ void step_malloc(struct thread *t)
 	fill_block(t, b, zero ? len / 2 : 0, len);
 }
 
-// Undoes the advice about fork before the allocator gets the pages back.
+// Undoes the advice about fork (MADV_DONTFORK, MADV_WIPEONFORK) before the allocator gets the pages
+// back. The allocator may reuse the pages for data that a child needs.
 static void ordinary(struct thread *t, struct block *b)
 {
 	size_t from, to;

@@ -1,6 +1,7 @@
-// A program hooks the calls of the memory family, as MPI libraries do. Each hook walks a list on
-// the heap and counts the call in every node. The pages of the list are also registered, because
-// registered blocks share the pages.
+// A program replaces mmap, munmap and mremap by its own functions (hooks), as MPI libraries do.
+// Each hook walks a list on the heap and counts the call in every node. Other threads register
+// buffers on the same pages as the nodes. The hooks must still work during a registration, and no
+// count may be lost.
 #include "scenarios.h"
 
 #define NODES 64
@@ -14,7 +15,7 @@ struct node {
 
 static struct node *first;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-// The same count in memory that the library does not know.
+// The expected count, in memory that the library does not know.
 static uint64_t *calls;
 static __thread int inside;
 

@@ -1,4 +1,5 @@
-// The blocks of a child after its parent goes on, and blocks in signal handlers.
+// Blocks that a child still needs when the parent has freed them, and forks in signal handlers.
+// Also locked pages, and children that start on a stack in a registered block.
 #include "scenarios.h"
 #include <sched.h>
 #include <signal.h>
@@ -36,7 +37,8 @@ static void ended_well(pid_t pid, const char *what)
 		wrong("%s ended with status %#x", what, status);
 }
 
-// The kernel refuses to discard locked pages, and the pages keep their bytes.
+// The kernel refuses to discard locked pages (EINVAL). The call must discard the pages before the
+// locked page. The locked page and the pages behind it must keep their bytes.
 void locked_pages(void)
 {
 	static const int advices[] = {MADV_DONTNEED, MADV_FREE};
@@ -63,13 +65,14 @@ void locked_pages(void)
 	}
 }
 
-// ---- A signal handler forks, at any point of the program.
+// ---- A signal handler forks, at any point of the program. Each child must see the bytes of a
+// registered block.
 static uint8_t *shown;
 static volatile sig_atomic_t forks, bad;
 static timer_t timer;
 
-// The handler sets the timer for the next signal at its end, because a fork may take longer than
-// the interval.
+// Sets the timer for the next signal. Each handler does this at its end. A periodic timer would
+// interrupt the handler itself, because a fork may take longer than the interval.
 static int next_signal(void)
 {
 	static const struct itimerspec soon = {{0, 0}, {0, 700000}};
@@ -121,7 +124,7 @@ void fork_in_handlers(void)
 	deregistered(mr);
 }
 
-// ---- The parent frees a block after the fork. The child keeps its bytes.
+// ---- The parent frees a block after the fork. The child must still read the block's bytes.
 static ucontext_t outside, inside;
 static int go[2], ready[2];
 static pid_t child;
@@ -191,7 +194,8 @@ void freed_in_the_parent(void)
 	freed(p, "a child with a block that a thread ran on");
 }
 
-// ---- A child starts on a registered block.
+// ---- clone() starts a child on a stack in a registered block. The child must run, and must not
+// change the parent's stack.
 static int looks(void *at)
 {
 	volatile uint8_t room[PAGE];

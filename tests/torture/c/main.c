@@ -1,5 +1,6 @@
 // The memory torture: random steps on memory, registered or not. The test compares the memory byte
-// for byte with a model that does not depend on registration.
+// for byte with a model. A registration must not change any byte, so the model knows nothing of
+// registrations.
 // usage: torture [--seed N] [--threads N] [--seconds S] [--steps N] [--no-verbs] [--asm] |
 // --scenario NAME | --list
 #include "scenarios.h"
@@ -98,7 +99,7 @@ struct thread *threads_new(int n)
 		t->scratch = raw_map(MAX_LEN);
 		for (j = 0; j < BLOCKS; j++)
 			t->block[j].model = raw_map(MAX_LEN);
-		// The first thread always registers.
+		// A bystander registers no memory. The first thread is never a bystander.
 		t->bystander = i > 0 && rng_chance(&t->rng, 20);
 	}
 	return all;

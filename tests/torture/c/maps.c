@@ -109,8 +109,9 @@ void step_grow(struct thread *t)
 	note(t, b, "mremap(%p, %zu -> %zu, flags %d) by %s = %p", b->mem, old, len, flags, way_name(w), p);
 	if (p == MAP_FAILED) {
 		// These failures are allowed: EFAULT for a block of several mappings, and ENOMEM if
-		// the block may not move. After a failed call with MREMAP_FIXED the place `to` may
-		// be unmapped and in use by another thread.
+		// the block must not move. A failed call with MREMAP_FIXED may have unmapped the
+		// place `to`, and another thread may use the place by now. So this step does not
+		// unmap `to`.
 		if (!(e == EFAULT && b->mixed) && !(e == ENOMEM && !flags)) {
 			errno = e;
 			fail(t, b, "mremap");
@@ -201,7 +202,7 @@ void step_shrink(struct thread *t)
 	check(t, b, 0, len, "shrinking");
 }
 
-// A new mapping replaces pages in the middle of a mapping.
+// Replaces pages in the middle of a mapping by a new mapping.
 void step_hole(struct thread *t)
 {
 	struct block *b = any_block(t, 1 << MAPPED, 1);
@@ -216,7 +217,8 @@ void step_hole(struct thread *t)
 	forget(t, b, from, to);
 	note(t, b, "mmap over %zu..%zu by %s", from, to, way_name(w));
 	b->mixed = 1;
-	// The call maps over the pages. After munmap another thread might take the hole.
+	// A single call replaces the pages (MAP_FIXED). If this step called munmap first, another
+	// thread could map its own memory into the hole.
 	if (way_mmap(w, b->mem + from, to - from, PROT_READ | PROT_WRITE,
 		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED) != b->mem + from)
 		fail(t, b, "mmap into the middle");
@@ -231,7 +233,7 @@ static int advise(struct thread *t, struct block *b, size_t from, size_t to, int
 {
 	enum way w = any_way(t);
 
-	// The exception in the comment of `discard`.
+	// The exception is explained at `discard` in scenarios.c.
 	if (w == BY_ASM && b->kind == HEAP)
 		w = BY_SYSCALL;
 	if (rng_chance(&t->rng, 20)) {
@@ -242,7 +244,7 @@ static int advise(struct thread *t, struct block *b, size_t from, size_t to, int
 	return way_madvise(w, b->mem + from, to - from, advice);
 }
 
-// Advice that changes no byte, whatever the result of the call is.
+// Gives advice that must change no byte, whether the call succeeds or fails.
 void step_advise(struct thread *t)
 {
 	static const int harmless[] = {
@@ -268,13 +270,14 @@ void step_advise(struct thread *t)
 	b->mixed = 1;
 	e = errno;
 	note(t, b, "madvise(%zu..%zu, %d) by %s = %d", from, to, advice, how, r);
-	// MADV_REMOVE does not apply to private memory without a file.
+	// MADV_REMOVE needs a file. The kernel must refuse this advice for private memory without a
+	// file.
 	if (advice == MADV_REMOVE && how[0] != 'p' && !(r == -1 && e == EINVAL))
 		fail(t, b, "MADV_REMOVE of private memory gave %d", r);
 	check(t, b, 0, b->len, "madvise");
 }
 
-// Advice after which the pages are zero.
+// Gives advice after which the pages must be zero.
 void step_discard(struct thread *t)
 {
 	static const int discards[] = {MADV_DONTNEED, MADV_DONTNEED, MADV_DONTNEED_LOCKED, ADVICE_GUARD_INSTALL};
@@ -298,7 +301,7 @@ void step_discard(struct thread *t)
 	} else if (advice == MADV_DONTNEED && r && how[0] != 'p') {
 		fail(t, b, "MADV_DONTNEED");
 	}
-	// Shared memory keeps its bytes. Only the page table entries go.
+	// Shared memory keeps its bytes, because this advice removes only its page table entries.
 	if (!r && b->kind != SHARED)
 		memset(b->model + from, 0, to - from);
 	check(t, b, 0, b->len, "discarding");
@@ -324,7 +327,7 @@ void step_lazy(struct thread *t)
 	check(t, b, 0, b->len, "MADV_FREE");
 }
 
-// Advice about the pages at a fork.
+// Gives advice about what a fork does with the pages: copy them, leave them out, or wipe them.
 void step_forked(struct thread *t)
 {
 	struct block *b = any_block(t, 1 << HEAP | 1 << MAPPED, 1);

@@ -17,8 +17,8 @@ void note(struct thread *t, struct block *b, const char *fmt, ...)
 	va_end(ap);
 }
 
-// Returns to the first thread with a failure, which reports. Other threads wait here until the
-// process ends.
+// Called before a report. Returns only in the first thread that fails, so the process prints only
+// one report. Other threads wait here until the process ends.
 static void only_one(void)
 {
 	static int taken;
@@ -128,7 +128,8 @@ static void on_fault(int sig, siginfo_t *info, void *context)
 	raise(sig);
 }
 
-// The driver sends SIGQUIT to a program that hangs.
+// The driver (src/run.rs) sends SIGQUIT to a program that hangs. The handler prints the last steps
+// of all threads.
 static void on_quit(int sig)
 {
 	int i;
@@ -182,8 +183,8 @@ static void check_plain(struct thread *t, struct block *b, size_t from, size_t t
 	if (from >= to || !memcmp(b->mem + from, b->model + from, to - from))
 		return;
 	at = from + first_difference(b->mem + from, b->model + from, to - from);
-	// A second comparison may find equal bytes, and the report would contradict itself. The
-	// first comparison still counts as a difference.
+	// The bytes may have changed since memcmp, so this search may find no difference. The
+	// result of memcmp still counts: the report then names the start of the range.
 	differ(t, b, at < to ? at : from, when);
 }
 
@@ -345,7 +346,7 @@ void drop_block(struct thread *t, struct block *b)
 {
 	t->bytes -= b->len;
 	b->kind = NONE;
-	// The pages of the model go back to the kernel as well.
+	// The block needs no model any more, so the pages of the model go back to the kernel.
 	raw_call(SYS_madvise, (long)b->model, MAX_LEN, MADV_DONTNEED, 0, 0, 0);
 }
 

@@ -1,5 +1,6 @@
-// The two helper processes. The peer has a device and connects. The foreigner accesses our memory
-// by process_vm_readv, process_vm_writev and /proc/PID/mem.
+// The two helper processes. The peer opens a device and connects to our queue pairs. The foreigner
+// does not use RDMA. It accesses our memory by process_vm_readv, process_vm_writev and
+// /proc/PID/mem.
 #include "torture.h"
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -39,8 +40,8 @@ static void sockets(int fd[2])
 	CHECK(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fd), "socketpair");
 }
 
-// ---- The foreigner. Its own memory comes from a raw system call, so the library does not know the
-// memory.
+// ---- The foreigner. Its buffer comes from a raw system call, so the library does not know the
+// buffer.
 static int reach(int mem, pid_t pid, const struct order *o, uint8_t *buf)
 {
 	struct iovec mine = {buf, o->len}, theirs = {(void *)o->addr, o->len};
@@ -71,7 +72,8 @@ static void foreigner(int fd, pid_t pid)
 	mem = open(path, O_RDWR | O_CLOEXEC);
 	CHECK(mem >= 0, "%s", path);
 	for (;;) {
-		// This process ends with the other process.
+		// When our process ends, its end of the socket closes. This process must then end
+		// too.
 		if (recv(fd, &o, sizeof(o), MSG_WAITALL) != sizeof(o))
 			_exit(0);
 		memset(&a, 0, sizeof(a));
@@ -88,7 +90,8 @@ int start_foreigner(void)
 	int fd[2];
 
 	sockets(fd);
-	// Yama may allow the access to descendants only.
+	// The security module Yama may let a process access only its descendants. The child must
+	// access its parent, so the parent allows the access here.
 	prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
 	pid = fork();
 	CHECK(pid >= 0, "fork");
@@ -103,7 +106,8 @@ int start_foreigner(void)
 	return fd[0];
 }
 
-// ---- The peer: a thread with a queue pair and memory for each of our threads.
+// ---- The peer. For each thread of our process, the peer has a thread with a queue pair and
+// memory.
 struct side {
 	int fd;
 	struct ibv_cq *cq;
@@ -114,10 +118,11 @@ struct side {
 };
 
 static struct port peer_port;
-// The machine may be busy, so a peer counts as dead after two seconds instead of half a second.
+// On a busy machine a peer may answer late. With these timers, a request without an answer fails
+// after two seconds instead of half a second.
 static const struct timers timers = {16, 7, 7};
 
-// Performs a request for the other process and returns the completion.
+// Performs the RDMA request that our process has ordered, and returns the completion.
 static struct ibv_wc perform(struct side *s, const struct order *o)
 {
 	struct ibv_sge sge = {(uintptr_t)s->mem, o->len, s->mr->lkey};
@@ -159,7 +164,8 @@ static struct ibv_wc perform(struct side *s, const struct order *o)
 	return wc;
 }
 
-// Makes a new queue pair, because an earlier request may have failed on purpose.
+// Makes a new queue pair for each connection. A test may have failed a request on purpose, and the
+// old queue pair is then in the error state.
 static void connect_peer(struct side *s, const struct order *o)
 {
 	struct answer a = {0};
@@ -195,7 +201,8 @@ static void *serve(void *arg)
 	struct ibv_wc wc;
 
 	for (;;) {
-		// This process ends with the other process.
+		// When our process ends, its end of the socket closes. This process must then end
+		// too.
 		if (recv(s->fd, &o, sizeof(o), MSG_WAITALL) != sizeof(o))
 			_exit(0);
 		memset(&a, 0, sizeof(a));
@@ -225,7 +232,7 @@ static void *serve(void *arg)
 	return NULL;
 }
 
-// The arguments are the descriptors of the sockets.
+// The arguments are the descriptors of the sockets to our process, one for each thread.
 int peer_main(int argc, char **argv)
 {
 	static struct side side[MAX_THREADS];
@@ -281,7 +288,7 @@ void start_peer(int *mine, int n)
 		close(fd[i][1]);
 }
 
-// Opens a new connection with the peer, on the queue `cq`.
+// Opens a new connection with the peer. Its completions go to `cq`.
 void link_open(struct link *l, struct ibv_cq *cq)
 {
 	struct order o = {.op = OP_CONNECT};

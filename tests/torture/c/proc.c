@@ -1,5 +1,5 @@
-// Steps with the kernel or with other threads and processes: forks, programs, pipes, files, and
-// threads that sleep on words in a block.
+// Steps that involve the kernel, other threads or other processes: fork, exec, pipes, files, and
+// threads that sleep on a lock (mutex, semaphore, condition variable) inside a block.
 #include "torture.h"
 #include <semaphore.h>
 #include <spawn.h>
@@ -9,14 +9,14 @@
 extern char **environ;
 
 // ---- Forks.
-// The range of a block that a fork leaves out or wipes. Returns 0 if there is no such range.
+// Finds the range of a block that a fork leaves out or wipes. Returns 0 if there is no such range.
 static int special(struct block *b, size_t *a, size_t *z)
 {
 	return b->forked != COPIED && inner(b, a, z);
 }
 
-// `alone`: the parent does not wait for the child. Shared memory may change meanwhile, so the child
-// does not check it.
+// Checks all blocks in a child of fork. `alone` means that the parent does not wait for this child.
+// The parent may then change shared memory meanwhile, so the child does not check shared blocks.
 static void child_checks(struct thread *t, int alone)
 {
 	size_t a, z;
@@ -108,7 +108,9 @@ void step_fork(struct thread *t)
 	check_all(t, "after a fork");
 }
 
-// A child runs on beside the parent. In the end the child checks the bytes that the child wrote.
+// The first call forks a child, which writes to its blocks and waits, while the parent makes
+// further steps. The next call lets the child check the bytes that the child wrote, and waits for
+// its end.
 void step_linger(struct thread *t)
 {
 	int fd[2];
@@ -298,8 +300,9 @@ void step_file(struct thread *t)
 	check(t, b, 0, b->len, "file");
 }
 
-// ---- Threads sleep on words in a block, or in a read into the block. Meanwhile the block is
-// registered and deregistered.
+// ---- A thread sleeps on a lock in a block, or in a read() into the block. Meanwhile another
+// thread registers and deregisters the block, forks, and gives advice. The sleeping thread must
+// then wake up.
 enum waits { ROBUST, PSHARED, PLAIN, SEM, SEM_PSHARED, COND, COND_PSHARED, READ, WAITS };
 struct words {
 	pthread_mutex_t mutex;

@@ -66,7 +66,7 @@ long raw_call(long n, long a, long b, long c, long d, long e, long f)
 #error "no raw system call for this machine"
 #endif
 
-// Converts a result as the C library does: -1 and errno.
+// Converts the result of a system call as the C library does: an error becomes -1, with errno.
 static long with_errno(long r)
 {
 	if (r < 0 && r > -4096) {
@@ -125,8 +125,8 @@ int way_madvise(enum way w, void *at, size_t len, int advice)
 	return with_errno(raw_call(SYS_madvise, (long)at, len, advice, 0, 0, 0));
 }
 
-// Advises on this process through its pidfd. Kernels before 6.13 refuse most advice of this kind
-// with EINVAL.
+// Calls process_madvise on this process, through a pidfd. Kernels before 6.13 refuse most kinds of
+// advice with EINVAL.
 int process_advise(void *at, size_t len, int advice)
 {
 	struct iovec v = {at, len};

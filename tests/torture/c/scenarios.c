@@ -1,4 +1,5 @@
-// Programs that once read wrong bytes. The table at the end names the requirement of each program.
+// Scenarios: small programs, of which some once read wrong bytes. The table at the end names the
+// requirement that each scenario tests.
 #include "scenarios.h"
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -98,8 +99,8 @@ struct answer ask(struct link *l, enum op op, const void *at, size_t len, uint32
 	return a;
 }
 
-// One of two adjacent registered pages is grown. The new pages have zeroes, not the bytes of the
-// neighbour.
+// Grows the first of two adjacent registered pages. The new pages must have zeroes, and not the
+// bytes of the second page.
 static void grow_neighbour(void)
 {
 	uint8_t *a = raw_map(PAGE), *b = raw_map(PAGE), *p, *q;
@@ -140,7 +141,8 @@ static void *idle(void *unused)
 }
 
 #define GROWN 20
-// Blocks of the allocator are registered, advised, deregistered and grown.
+// Registers, advises, deregisters and grows blocks of the allocator. The blocks must keep their
+// bytes.
 static void grow_blocks(void)
 {
 	static const size_t old = 400000, len = 700000;
@@ -151,8 +153,8 @@ static void grow_blocks(void)
 	int i, round;
 
 	with_device();
-	// With a second thread the library may leave memory in place, because this thread might see
-	// the move.
+	// Creates a second thread, because the library may treat the memory of a process with
+	// several threads differently.
 	CHECK(!pthread_create(&thread, NULL, idle, NULL), "thread");
 	for (round = 0; round < 16; round++) {
 		for (i = 0; i < GROWN; i++) {
@@ -187,9 +189,9 @@ static void grow_blocks(void)
 	}
 }
 
-// After advice that drops pages the pages have zeroes, registered or not. The README names an
-// exception: the program advises on a page-aligned allocation by a system call instruction of its
-// own. No function of the C library sees this call.
+// After MADV_DONTNEED the pages must have zeroes, registered or not. There is one exception
+// (book/src/local.md): advice on a page-aligned allocation by a system call instruction in the
+// program. No function of the C library sees this call, so the library cannot clear the pages.
 static void discard(void)
 {
 	static const char *const how[] = {"madvise", "syscall(SYS_madvise)", "a system call of our own", "process_madvise"};
@@ -226,7 +228,8 @@ static void discard(void)
 			}
 }
 
-// Threads that sleep on locks, semaphores, conditions and reads in registered pages wake up.
+// Threads sleep on locks, semaphores and condition variables in registered pages, or in a read()
+// into the pages. All threads must wake up.
 static void waiters(void)
 {
 	struct thread *t;
@@ -249,7 +252,8 @@ static void waiters(void)
 			deregister(t, &t->region[i]);
 }
 
-// After the last deregistration the memory is as without any registration.
+// After the last deregistration, the memory must behave as if no memory had ever been registered.
+// So the thread makes further random steps without registrations.
 static void afterwards(void)
 {
 	struct thread *t;
@@ -268,7 +272,8 @@ static void afterwards(void)
 	finish(t);
 }
 
-// A child of fork has a copy of all registered memory. The parent does not see the child's changes.
+// A child of fork must have a copy of all registered memory, and the parent must not see the
+// child's changes.
 static void fork_copies(void)
 {
 	size_t len = 64 << 20, i;
@@ -306,7 +311,7 @@ static void fork_copies(void)
 	}
 }
 
-// Bytes in the memory files that are open in this process.
+// Returns the bytes of all memory files (memfd or /dev/shm) that this process has open.
 static size_t in_files(void)
 {
 	char path[320], target[256];
@@ -328,8 +333,8 @@ static size_t in_files(void)
 	return sum;
 }
 
-// Shared memory goes back to the kernel after it is deregistered and freed, also while other
-// threads run.
+// When the program has deregistered and freed memory, the library must give the memory back to the
+// kernel, also in a process with several threads.
 static void returned(void)
 {
 	size_t len = 64 << 20, before, after, bound = 8 << 20;
@@ -355,7 +360,7 @@ static void returned(void)
 		      before >> 10);
 }
 
-// The resident memory of this process in bytes.
+// Returns the resident memory of this process in bytes.
 static size_t resident(void)
 {
 	FILE *f = fopen("/proc/self/statm", "r");
@@ -366,8 +371,8 @@ static size_t resident(void)
 	return in * PAGE;
 }
 
+// Registered memory that the program never touches must take no physical memory.
 static void untouched(void)
-// Registered memory without an access takes no memory.
 {
 	size_t len = 256 << 20, before, pages;
 	uint8_t *p;
@@ -378,7 +383,7 @@ static void untouched(void)
 	registered(p, len, IBV_ACCESS_LOCAL_WRITE);
 	if (in_files() > before + (8 << 20))
 		wrong("%zu KiB in memory files for memory that nobody touched", (in_files() - before) >> 10);
-	// A reallocation takes no memory either.
+	// A reallocation must take no memory for untouched pages either.
 	pages = resident();
 	p = make_memory(ALIGNED, len);
 	memset(p, 1, PAGE);
@@ -390,8 +395,8 @@ static void untouched(void)
 	free(p);
 }
 
-// A process of the soak test, for a second. The process registers, receives writes, forks, and
-// exits without cleaning up.
+// A process of the soak test (src/soak.rs). For a second, the process registers memory, receives
+// writes and forks. Then the process exits, and leaves a region for the kernel to clean up.
 static void cycle(void)
 {
 	size_t len = 4 << 20;

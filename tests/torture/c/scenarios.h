@@ -1,5 +1,5 @@
-// Shared by the scenarios. Each scenario is a program of its own, with a device, a queue and a link
-// to the peer.
+// Declarations for the scenarios. Each scenario runs in its own process, most of them with a
+// device, and some with a connection to the peer.
 #ifndef SCENARIOS_H
 #define SCENARIOS_H
 #include "torture.h"
@@ -13,7 +13,7 @@ extern const char *const source_names[SOURCES];
 uint8_t *make_memory(enum source s, size_t len);
 void end_memory(enum source s, uint8_t *p, size_t len);
 void with_device(void);
-// Opens the device, a queue and a connection with the peer.
+// Starts the peer, opens the device, and makes a completion queue and a connection with the peer.
 void with_peer(struct link *l, struct ibv_cq **cq);
 struct ibv_mr *registered(void *p, size_t len, int access);
 void deregistered(struct ibv_mr *mr);
@@ -55,7 +55,7 @@ void locked_pages(void);
 void fork_in_handlers(void);
 void freed_in_the_parent(void);
 void cloned_on_blocks(void);
-// hooks.c, which only the program with hooks has.
+// hooks.c, which is part of the program torture-hooks only.
 void hooked(void) __attribute__((weak));
 // main.c
 struct thread *threads_new(int n);

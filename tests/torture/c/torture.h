@@ -1,6 +1,7 @@
-// Shared by the files of the memory torture. A thread owns blocks of memory. Beside each block lies
-// a model of its bytes, in memory from a raw system call, unknown to every library. Steps change
-// block and model, and both must stay equal.
+// Declarations for all files of the memory torture. Each thread owns blocks of memory. For each
+// block, the thread keeps a model: the expected bytes, in memory from a raw system call, which no
+// library knows. A step changes a block and its model in the same way, and their bytes must stay
+// equal.
 #ifndef TORTURE_H
 #define TORTURE_H
 #ifndef _GNU_SOURCE
@@ -20,8 +21,9 @@
 #define PEER_LEN (1ul << 20)
 #define OP_MAX (256ul << 10)
 #define MAX_THREADS 8
-// A wait over this many seconds is a hang. The driver gives up a little later and prints the
-// stacks.
+// The most seconds of a wait, for example for a completion or another process. A longer wait fails.
+// The driver (src/main.rs) has a longer limit. If the program does not end by then, the driver
+// prints the stacks and kills the program.
 #define HANG_LIMIT 60
 
 // ---- Randomness and patterns (raw.c).
@@ -33,15 +35,15 @@ uint64_t rng_next(struct rng *r);
 uint64_t rng_below(struct rng *r, uint64_t n);
 // True in p of 100 cases.
 int rng_chance(struct rng *r, unsigned p);
-// Bytes that follow from the seed alone.
+// Fills memory with bytes that depend only on the seed.
 void pattern(void *to, size_t len, uint64_t seed);
 
-// ---- System calls without a library (raw.c).
+// ---- System calls without the C library (raw.c).
 long raw_call(long n, long a, long b, long c, long d, long e, long f);
 // Maps memory for the model and for the checks. No library knows this memory.
 void *raw_map(size_t len);
-// The ways to make a call of the memory family: by the C library, by its syscall(), by an
-// instruction of our own.
+// The ways to make a call of the memory family (mmap, munmap, mremap, madvise): by the function of
+// the C library, by its function syscall(), or by a system call instruction in this program.
 enum way { BY_LIBC, BY_SYSCALL, BY_ASM };
 const char *way_name(enum way w);
 void *way_mmap(enum way w, void *at, size_t len, int prot, int flags);
@@ -58,16 +60,16 @@ struct block {
 	uint32_t id;
 	uint8_t *mem, *model;
 	size_t len;
-	int prot; // of the whole pages inside
-	enum forked forked; // of the whole pages inside
-	int mixed; // the kernel may have split the mapping; mremap over the parts fails (EFAULT)
-	size_t lazy_from, lazy_to; // after MADV_FREE: each page has its bytes or zeroes
+	int prot; // of the whole pages inside the block
+	enum forked forked; // of the whole pages inside the block
+	int mixed; // the kernel may have split the mapping; then mremap of the whole block fails (EFAULT)
+	size_t lazy_from, lazy_to; // the range of MADV_FREE: each page there has its old bytes or zeroes
 	int busy; // pending operations on this block
-	size_t busy_from, busy_to; // the range that the operation changes
+	size_t busy_from, busy_to; // the range that a pending operation changes
 };
 struct region {
 	struct ibv_mr *mr;
-	int block; // -1: the memory has changed; the region is only deregistered
+	int block; // -1: the program unmapped, moved or discarded the memory; no operation uses the region
 	size_t off, len;
 	int access, used;
 };
@@ -77,8 +79,8 @@ struct note {
 	char text[84];
 };
 
-// ---- Pending operations, at most three: between the own two queue pairs, of the peer, and of the
-// foreigner.
+// ---- Pending operations of a thread, at most three: between two queue pairs of this process, by
+// the peer, and by the foreigner. The peer and the foreigner are other processes (peer.c).
 enum { OWN, PEER, FOREIGN, PENDINGS };
 enum op { OP_NONE, OP_WRITE, OP_READ, OP_ADD, OP_SWAP, OP_SEND, OP_FILL, OP_DUMP, OP_CONNECT, OP_MEM_WRITE, OP_MEM_READ, OP_BIG_WRITE };
 struct order {
@@ -91,7 +93,7 @@ struct answer {
 };
 struct pending {
 	enum op op;
-	int to, from; // blocks; -1: none
+	int to, from; // indexes of blocks; -1: none
 	size_t to_off, from_off, len;
 	int to_mr, from_mr;
 	uint64_t seed, add, swap, since;
@@ -116,10 +118,10 @@ struct thread {
 	size_t bytes; // of all blocks
 	uint32_t next_id;
 	int bystander; // registers nothing
-	uint8_t *scratch; // MAX_LEN, raw
-	int file, direct; // -1: none
+	uint8_t *scratch; // MAX_LEN bytes from raw_map
+	int file, direct; // file 0: not yet open; direct -1: without O_DIRECT
 	uint64_t file_seed;
-	int foreigner; // socket of the helper that reads and writes our memory from outside
+	int foreigner; // socket to the process that reads and writes our memory without RDMA
 	struct link peer;
 	struct ibv_cq *cq;
 	struct ibv_qp *own[2];
@@ -139,20 +141,22 @@ extern struct port port;
 
 // ---- The model (model.c).
 void note(struct thread *t, struct block *b, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-// Prints all facts about a difference and ends the process.
+// Reports that a block differs from its model at offset `at`, and ends the process.
 void differ(struct thread *t, struct block *b, size_t at, const char *when);
 void fail(struct thread *t, struct block *b, const char *fmt, ...) __attribute__((format(printf, 3, 4), noreturn));
 void catch_faults(struct thread *all, int n);
-// Compares a range of a block with its model.
+// Compares a range of a block with its model. A difference ends the process.
 void check(struct thread *t, struct block *b, size_t from, size_t to, const char *when);
 void check_all(struct thread *t, const char *when);
 void check_sample(struct thread *t, const char *when);
-// Compares bytes from elsewhere with the model.
+// Compares the model with a copy of the block's bytes, for example with the bytes that a peer has
+// read.
 void check_copy(struct thread *t, struct block *b, size_t off, const void *got, size_t len, const char *when);
 void fill_block(struct thread *t, struct block *b, size_t from, size_t to);
-// Ends protections and lazy pages, so that every step can use the block.
+// Makes a block readable and writable again, and writes to its lazy pages. Then every step can use
+// the block.
 void settle(struct thread *t, struct block *b);
-// The whole pages inside, as offsets; 0 if there are none.
+// Finds the whole pages inside a block, as offsets. Returns 0 if there are none.
 int inner(struct block *b, size_t *from, size_t *to);
 int inner_part(struct thread *t, struct block *b, size_t *from, size_t *to);
 struct block *any_block(struct thread *t, unsigned kinds, int idle); // kinds: bits 1 << kind
@@ -171,15 +175,17 @@ void step_own(struct thread *t);
 void step_peer(struct thread *t);
 void step_out(struct thread *t);
 void step_foreign(struct thread *t);
-// Takes in finished operations of others. With `wait`, waits for all operations.
+// Handles the results of pending operations that have finished. With `wait`, first waits until all
+// pending operations have finished.
 void take_finished(struct thread *t, int wait);
 void register_part(struct thread *t, struct block *b, size_t from, size_t to);
 void deregister(struct thread *t, struct region *r);
-// The memory of this range goes away or its pages change. Its registrations are not used any more.
+// For a range that the program unmaps, moves or discards. Operations no longer use the regions in
+// this range, and some of these regions are deregistered at once.
 void forget(struct thread *t, struct block *b, size_t from, size_t to);
 int wait_tag(struct thread *t, int tag);
 
-// ---- Others (peer.c).
+// ---- The two helper processes (peer.c).
 int peer_main(int argc, char **argv);
 extern pid_t peer_pid;
 void start_peer(int *sockets, int n);

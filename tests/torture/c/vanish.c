@@ -1,6 +1,6 @@
-// Requests on registered memory that is unmapped, protected or truncated. Requests without the
-// rights of the key. A writer, stopped in the middle of a WRITE. The status is the status of a NIC,
-// and no process ends.
+// Requests on registered memory that the program has unmapped, protected or truncated, and requests
+// with a key that does not allow them. Each request must end with the status that a NIC gives, and
+// no process may crash. Also a peer that is stopped in the middle of its WRITE.
 #include "scenarios.h"
 #include <sys/mman.h>
 
@@ -10,7 +10,8 @@
 enum vanished { UNMAPPED, NO_ACCESS, READ_ONLY, TRUNCATED };
 static const char *const vanished_names[] = {"unmapped", "PROT_NONE", "PROT_READ", "truncated"};
 
-// The requests. The peer's requests access the memory remotely. Our requests start from the memory.
+// The requests. The peer's requests (PEER_*) reach the memory from the peer, and PEER_SENDS fills a
+// receive in the memory. In our requests (WE_*), the memory is the local buffer.
 enum attempt { PEER_WRITES, PEER_READS, PEER_ADDS, PEER_SENDS, WE_WRITE, WE_READ, WE_SEND, ATTEMPTS };
 static const char *const attempt_names[] = {"remote WRITE", "remote READ", "remote FETCH_ADD", "receive",
 					    "own WRITE from there", "own READ into it", "own SEND from there"};
@@ -51,7 +52,7 @@ static uint8_t *victim(enum vanished v, int *fd, const uint8_t *bytes)
 	return p;
 }
 
-// Takes away the second half of the memory.
+// Unmaps, protects or truncates the second half of the memory.
 static void vanish(enum vanished v, uint8_t *p, int fd, enum way w)
 {
 	switch (v) {
@@ -88,8 +89,8 @@ static int one_of(int status, int a, int b)
 	return status == a || status == b;
 }
 
-// Tries a range from the middle of the first half into the second half. An atomic is in the second
-// half.
+// Makes a request on a range that begins in the first half of the memory and ends in the second
+// half. The word of an atomic is in the second half. Checks the status of the request.
 static void attempt(enum vanished v, enum attempt a, uint8_t *p, struct ibv_mr *mr, const uint8_t *bytes, const char *what)
 {
 	size_t len = LEN / 2;
@@ -127,7 +128,8 @@ static void attempt(enum vanished v, enum attempt a, uint8_t *p, struct ibv_mr *
 	default:
 		post_own(a, at, len, mr);
 		status = wait_wc(what).status;
-		// A SEND without a posted receive waits, unless its bytes are missing first.
+		// The peer has posted no receive, so a SEND would wait. But the bytes of this SEND
+		// are not readable, so it must fail before that.
 		expected = a == WE_WRITE && readable ? status == IBV_WC_SUCCESS : status == IBV_WC_LOC_PROT_ERR;
 	}
 	if (!expected)
@@ -153,7 +155,7 @@ static void one_case(enum vanished v, enum attempt a, enum way w, int warm, cons
 	}
 	vanish(v, p, fd, w);
 	attempt(v, a, p, mr, bytes, what);
-	// The bytes before the range are untouched.
+	// The bytes before the range must be unchanged.
 	expect_bytes(p, bytes, LEN / 4, what);
 	if (v == READ_ONLY)
 		expect_bytes(p + LEN / 2, bytes + LEN / 2, LEN / 2 - 8, what);
@@ -200,7 +202,8 @@ void vanish_truncated(void)
 	go_through(TRUNCATED);
 }
 
-// A key gives access to a range with certain rights, exact to the byte.
+// A key must give access to the bytes of its region and to no other byte, and only with the rights
+// of the region.
 void bounds_and_rights(void)
 {
 	uint8_t *want = raw_map(4 * PAGE), *p;
@@ -226,7 +229,7 @@ void bounds_and_rights(void)
 			p = make_memory(s, 4 * PAGE);
 			pattern(want, 4 * PAGE, s * 10 + i);
 			memcpy(p, want, 4 * PAGE);
-			// This aligns the word of the atomic.
+			// The atomic at offset 4 of the region needs an aligned word.
 			off = PAGE + 100 - (((uintptr_t)p + PAGE + 104) & 7);
 			mr = registered(p + off, len, rights[i]);
 			for (k = 0; k < ARRAY_LEN(tries); k++) {
@@ -252,13 +255,14 @@ void bounds_and_rights(void)
 		}
 }
 
-// ---- A stopped writer.
+// ---- The peer is stopped (SIGSTOP) in the middle of a WRITE to our memory. Then our process ends
+// the peer's access. Afterwards the peer must not change the memory any more.
 #define BIG (256ul << 20)
 
 static volatile int over, waited;
 
-// The calls that end the writer's access to the memory. If a call waits for the writer, the writer
-// stands still for `tenths` tenths of a second.
+// The calls that end the peer's access to the memory. Such a call may wait for the peer. In this
+// case the peer stays stopped for `tenths` tenths of a second, and then continues.
 static void by_deregistration(struct ibv_mr *mr)
 {
 	deregistered(mr);
@@ -297,7 +301,8 @@ static void *let_go_on(void *arg)
 	const struct end *end = arg;
 	int i;
 
-	// The call may wait for the writer. Then the writer goes on after some time.
+	// If the call is still waiting for the peer after this time, the peer continues, so that
+	// the call can return.
 	for (i = 0; i < end->tenths && !over; i++)
 		usleep(100000);
 	if (!over) {
@@ -307,7 +312,8 @@ static void *let_go_on(void *arg)
 	return NULL;
 }
 
-// Returns false if the writer had finished before the stop.
+// Stops the peer in the middle of its WRITE, and ends the access by `how.call`. Checks that the
+// memory does not change any more. Returns false if the WRITE had finished before the stop.
 static int stop_in_the_middle(uint8_t *p, const uint8_t *model, struct end how)
 {
 	struct ibv_mr *mr = registered(p, BIG, ALL_ACCESS);
@@ -334,8 +340,8 @@ static int stop_in_the_middle(uint8_t *p, const uint8_t *model, struct end how)
 	if (how.call != by_deregistration)
 		deregistered(mr);
 	link_open(&peer, cq);
-	// The stop was in the middle: the call had to wait for the writer, or the rest of the write
-	// failed.
+	// The peer was stopped in the middle of its WRITE if one of two things is true: how.call()
+	// had to wait until the peer continued, or the peer's WRITE failed.
 	return waited || a.status != IBV_WC_SUCCESS;
 }
 
@@ -361,7 +367,8 @@ void stopped_writer(void)
 	stopped_before((struct end){by_deregistration, 80});
 }
 
-// Six seconds: longer than an earlier version waited for a peer at the destruction of a queue pair.
+// Six seconds, because an earlier version of the library waited for the peer for a shorter time at
+// ibv_destroy_qp.
 void stopped_writer_of_a_destroyed(void)
 {
 	stopped_before((struct end){by_destruction, 60});

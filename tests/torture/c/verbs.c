@@ -1,5 +1,5 @@
-// Registrations, and operations into and out of registered memory: between two queue pairs of this
-// process, by the peer, and by a foreigner without RDMA.
+// Registrations, and operations on the memory: between two queue pairs of this process, by the
+// peer, and by the foreigner, a process without RDMA.
 #include "torture.h"
 #include <sched.h>
 
@@ -94,7 +94,8 @@ void step_register(struct thread *t)
 		from = rng_below(&t->rng, b->len);
 		to = from + 1 + rng_below(&t->rng, b->len - from);
 	}
-	// A registration may write to the pages, and so decides the state of pages after MADV_FREE.
+	// A registration may write to pages after MADV_FREE. Such a page then has either its old
+	// bytes or zeroes, and the check accepts both.
 	register_part(t, b, from, to);
 	check(t, b, 0, b->len, "ibv_reg_mr");
 }
@@ -119,7 +120,8 @@ void step_deregister(struct thread *t)
 
 	for (i = 0; i < MRS; i++)
 		n += t->region[i].mr && !t->region[i].used;
-	// Makes room for new regions. The fuller the table, the likelier is a deregistration.
+	// Makes room for new regions. The fuller the table of regions, the likelier is a
+	// deregistration.
 	if (!n || (int)rng_below(&t->rng, MRS) > n + 8)
 		return;
 	pick = rng_below(&t->rng, n);
@@ -138,7 +140,8 @@ void forget(struct thread *t, struct block *b, size_t from, size_t to)
 
 		if (!r->mr || r->block != b - t->block || r->off >= to || r->off + r->len <= from)
 			continue;
-		// The memory may be gone already, so there is nothing to compare.
+		// The memory may already be unmapped. With -1, deregister() does not compare the
+		// bytes.
 		r->block = -1;
 		if (properly)
 			deregister(t, r);
@@ -189,7 +192,8 @@ static int whole(struct block *b)
 	return b->kind && !b->busy;
 }
 
-// A region with these rights in a block without a pending operation; -1: none.
+// Returns a random region with these rights and with at least `least` bytes, in a block without a
+// pending operation. The block `besides` is excluded. Returns -1 if there is no such region.
 static int any_region(struct thread *t, int access, int besides, size_t least)
 {
 	int i, n = 0, pick;
@@ -239,7 +243,9 @@ static void release(struct thread *t, int i)
 	b->busy_from = b->busy_to = 0;
 }
 
-// Chooses a range of `len` bytes in a region for an operation, and holds the block of the region.
+// Chooses a random range of `len` bytes in region `i` for an operation, and returns its offset in
+// the block. Counts the operation in the region and in its block until release(). If `changes` is
+// set, the block also notes the range, because the operation writes there.
 static size_t take_range(struct thread *t, int i, size_t len, size_t align, int changes)
 {
 	struct region *r = &t->region[i];
@@ -255,7 +261,7 @@ static size_t take_range(struct thread *t, int i, size_t len, size_t align, int 
 	return off;
 }
 
-// ---- Between two queue pairs of this process.
+// ---- Operations between two queue pairs of this process.
 static struct ibv_sge sge(struct thread *t, int i, size_t off, size_t len)
 {
 	struct region *r = &t->region[i];
@@ -275,8 +281,9 @@ static void post(struct thread *t, struct ibv_qp *qp, struct ibv_send_wr *w)
 		fail(t, NULL, "ibv_post_send gave %d", e);
 }
 
-// The bytes go from `from` to `to`. A READ has `to` local and `from` remote; a WRITE or SEND has
-// `to` remote. For atomics `to` is the remote word, and `from` gets the old value.
+// Posts an operation that copies bytes from `from` to `to`. In a READ, `from` is remote and `to` is
+// local. In a WRITE or SEND, `from` is local and `to` is remote. In an atomic, `to` is the remote
+// word, and `from` gets the old value.
 static void begin_own(struct thread *t, struct pending *p, enum op op)
 {
 	static const enum ibv_wr_opcode codes[] = {
@@ -373,7 +380,7 @@ void step_own(struct thread *t)
 		begin_own(t, p, ops[rng_below(&t->rng, ARRAY_LEN(ops))]);
 }
 
-// ---- By the peer, another process.
+// ---- Operations of the peer, another process.
 static void begin_peer(struct thread *t, struct pending *p, enum op op)
 {
 	static const int needs[] = {
@@ -458,7 +465,8 @@ void step_out(struct thread *t)
 	struct answer a;
 	size_t off;
 
-	// The peer performs one order after the other, so two answers would mix.
+	// Each order gets an answer through the same socket. An operation of the peer is still
+	// without its answer, so this step could read the wrong answer.
 	if (i < 0 || t->pending[PEER].op)
 		return;
 	b = &t->block[t->region[i].block];
@@ -488,7 +496,8 @@ void step_out(struct thread *t)
 	check(t, b, 0, b->len, "operation with the peer's memory");
 }
 
-// ---- By a process that accesses our memory without RDMA and without the library.
+// ---- Operations of the foreigner, a process that accesses our memory without RDMA and without the
+// library.
 void step_foreign(struct thread *t)
 {
 	struct pending *p = &t->pending[FOREIGN];
@@ -548,7 +557,8 @@ void take_finished(struct thread *t, int wait)
 
 	if (t->cq)
 		drain(t);
-	// Waits after eight steps. A longer pending operation would leave little for other steps.
+	// Waits for an operation that has been pending for more than eight steps, because other
+	// steps cannot use its blocks.
 	if (p[OWN].op) {
 		int both = p[OWN].op == OP_SEND;
 

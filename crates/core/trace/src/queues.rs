@@ -64,7 +64,8 @@ struct QueuePair {
     send: VecDeque<Pending>,
     receive: VecDeque<Pending>,
     posted: VecDeque<Posted>,
-    /// Ends of messages that arrived and have no completed receive yet: PSN and packet.
+    /// The last packet of each arrived message, as long as the message's receive has no completion:
+    /// the packet's PSN, and the index of its node in the story.
     ends: VecDeque<(u32, usize)>,
     last_end: Option<u32>,
     /// The last answer from the peer: PSN and packet.

@@ -1,5 +1,5 @@
-/* Functions of Adverb's libibverbs.so.1 beside the verbs of rdma-core. Include this header after
- * <infiniband/verbs.h>.
+/* Functions that Adverb's libibverbs.so.1 has in addition to the verbs of rdma-core. Include this
+ * header after <infiniband/verbs.h>.
  *
  * The names are weak. A program built with this header links and runs on any libibverbs, and can
  * test at run time whether a function exists: if (adverb_peek_cq) … . A function with an int result
@@ -15,16 +15,16 @@ extern "C" {
 #endif
 #define ADVERB_WEAK __attribute__((weak))
 
-/* What an arm waits for. */
+/* The kinds of completions for which an armed queue makes an event. */
 enum adverb_notify {
 	ADVERB_NOTIFY_NEXT = 0,      /* the next completion, like ibv_req_notify_cq(cq, 0) */
 	ADVERB_NOTIFY_SOLICITED = 1, /* the next solicited or failed completion */
 	ADVERB_NOTIFY_ERRORS = 2,    /* the next failed completion */
 };
 
-/* The arm stays until adverb_disarm_cq. Every awaited completion makes an event. With the
- * moderation of ibv_modify_cq, every batch makes an event. The number of unread events never
- * exceeds the number of entries of the queue. */
+/* The queue stays armed until adverb_disarm_cq. Every completion of the chosen kind makes an event.
+ * With the moderation of ibv_modify_cq, every batch makes an event. The number of unread events
+ * never exceeds the number of entries of the queue. */
 #define ADVERB_NOTIFY_PERSISTENT (1u << 0)
 
 /* Copies up to num_entries completions, oldest first, and leaves the completions in the queue.
@@ -34,7 +34,7 @@ int adverb_peek_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc) ADVERB
 /* Arms the queue. Returns EINVAL for an unknown kind or flag, or for a dead handle. */
 int adverb_notify_cq(struct ibv_cq *cq, enum adverb_notify kind, unsigned int flags) ADVERB_WEAK;
 
-/* Removes a pending arm, persistent or not. Existing events stay. */
+/* Disarms the queue, also after a persistent arm. Events that exist already stay in the channel. */
 int adverb_disarm_cq(struct ibv_cq *cq) ADVERB_WEAK;
 
 /* Returns the number of completions in the queues of a channel that no event will report, or a

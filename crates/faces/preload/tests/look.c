@@ -66,7 +66,8 @@ static void look(void)
 	n = readlink(CLASS, path, sizeof(path));
 	printf("readlink %.*s\n", n > 0 ? (int)n : 0, path);
 
-	/* Adverb has no such files: the real system answers, and an error stays an error. */
+	/* Adverb has no such files, so these calls must reach the real system, and must return its
+	 * errors. */
 	errno = 0;
 	found = access(CLASS "/nothing", F_OK);
 	printf("absent %d %d\n", found, errno);

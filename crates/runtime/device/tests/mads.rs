@@ -222,7 +222,8 @@ fn connection() {
         assert!(ids.contains(&id));
         assert_eq!(event, Event::Disconnected(Ending::PeerEnded));
     }
-    // No process has the service any more. A process that receives the MAD rejects the request.
+    // No process listens on this service now. The request reaches one of the other processes, which
+    // rejects it.
     let id =
         manager.command(|endpoint, now| endpoint.connect(now, &request_once(service))).unwrap();
     let (of, event) = manager.next_event();

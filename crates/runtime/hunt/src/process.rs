@@ -41,8 +41,8 @@ const QUIET: Duration = Duration::from_micros(1500);
 const LONGEST_CALL: Duration = Duration::from_millis(12);
 /// All calls of a process together wait no longer than this: a correct program always goes on.
 const ALL_CALLS: Duration = Duration::from_millis(500);
-/// Processor time of a thread without progress, after which the thread counts as waiting during a
-/// call that waits.
+/// While a call waits, another thread may run without progress. After this much processor time, the
+/// hunt assumes that the thread only polls in a loop.
 const CALL_TIME: Duration = Duration::from_micros(300);
 thread_local! {
     /// Looks at the processes of the run.

@@ -245,8 +245,8 @@ fn killed_members_hurt_nobody() {
     second.kill().unwrap();
     second.wait().unwrap();
     steered(&mut sender, &[&a, &b]);
-    // The slot is free for the next process. No other test gets the slot, so only these two can
-    // receive packets for the dead process.
+    // The slot of the killed process becomes free. This test reserves its name, so that no other
+    // test takes the slot. So only `a` and `b` can receive the packets for the dead process.
     let mut name = None;
     assert!(wait(|| {
         name = keep_free(dead);

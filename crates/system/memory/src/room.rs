@@ -4,7 +4,8 @@
 //! them then, the OOM killer ends some process. So code that creates such memory asks here first
 //! (MEM-5).
 //!
-//! A fork asks, too, so this file never allocates.
+//! The check before a fork also calls this code. A fork may interrupt the allocator (`_Fork` in a
+//! signal handler), so no code in this file allocates memory.
 use crate::text::{self, Path, number};
 use std::ffi::CStr;
 

@@ -157,8 +157,8 @@ impl Link {
         match conn_id.receive(state == State::Requesting, standing) {
             None => return false,
             Some(Incoming::Message(message)) => self.handshake.message(message, out),
-            // A peer leaves when the connection fails. So if the local queue pair has failed, its
-            // failure is the reason.
+            // When a connection fails, the peer also disconnects. So if the local queue pair is in
+            // the error state, report the failure and not the disconnect.
             Some(Incoming::Lost(_))
                 if state == State::Established && self.qp_in(QpState::Err).is_ok() =>
             {

@@ -1,7 +1,8 @@
 /*
- * The example of NDKPI's deferred processing scheme (DEF-7). The second of two deferred fast
- * registrations fails in line, so the program never posts the send at the end of the chain. The
- * first registration is still processed, and completes once. Then complete chains (DEF-8).
+ * Microsoft's example of NDKPI's deferred processing scheme (DEF-7). The call of the second of two
+ * deferred fast registrations fails, so the program never posts the send at the end of the chain.
+ * The first registration is still processed, and completes once. A second test posts a complete
+ * chain (DEF-8).
  */
 #include "ndk_test.h"
 
@@ -18,7 +19,7 @@ static void fails_in_line(struct side *a)
     EXPECT(STATUS_SUCCESS,
            a->qp->Dispatch->NdkFastRegister(a->qp, first, first, 2, pages, 0, 2 * PAGE_SIZE, buffer, flags));
     printf("first fast register, deferred: STATUS_SUCCESS\n");
-    /* More pages than the capacity of the region. */
+    /* This registration fails, because it has more pages than the region's capacity. */
     NDK_LOGICAL_ADDRESS many[PAGES + 1] = {pages[0], pages[1], pages[0]};
     NTSTATUS status = a->qp->Dispatch->NdkFastRegister(a->qp, second, second, PAGES + 1, many, 0, 3 * PAGE_SIZE,
                                                        buffer, flags);
@@ -55,7 +56,7 @@ static void chain(struct side *a, struct side *b)
     for (ULONG_PTR i = 0; i < CHAIN; i++)
         good_result(a, NdkOperationTypeWrite, (PVOID)i);
     CHECK(memcmp(a->memory, b->memory, CHAIN) == 0);
-    /* No other thread of this process posts requests. */
+    /* No other thread of this process posts requests, so the counters show only this chain. */
     CHECK(after.HandOvers - before.HandOvers == 1);
     CHECK(after.HandedOver - before.HandedOver == CHAIN);
     printf("%d deferred writes: 1 hand-over\n", CHAIN);

@@ -1,7 +1,7 @@
 /*
- * Objects are closed in their own callbacks. The close is pending until the callback has returned.
- * The completion of the close is the last call. Usage: lifetime MODE, with MODE from
- * ADVERB_NDK_PENDING_*.
+ * The program closes objects in the objects' own callbacks. Such a close must be pending until the
+ * callback has returned. The completion of the close must be the object's last callback. Usage:
+ * lifetime MODE, with MODE from ADVERB_NDK_PENDING_*.
  */
 #include "ndk_test.h"
 
@@ -53,7 +53,7 @@ static void from_the_notification(struct side *side)
     CHECK(closer.returned_before_completion && closer.callbacks == 1);
 }
 
-/* The close of an object in the completion of its creation. */
+/* State of a test that closes an object in the callback that reports its creation. */
 struct chain {
     NTSTATUS closing;
     struct event closed;

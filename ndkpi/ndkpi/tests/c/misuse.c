@@ -51,7 +51,7 @@ static void null_arguments(struct side *s)
     REFUSED(qp->NdkSend(NULL, NULL, NULL, 0, 0));
     REFUSED(qp->NdkReceive(s->qp, NULL, NULL, 1));
 
-    /* Functions without a status do nothing. */
+    /* Functions that return no status must do nothing with such arguments. */
     cq->NdkArmCq(NULL, NDK_CQ_NOTIFY_ANY);
     cq->NdkArmCq(s->cq, 99);
     CHECK(cq->NdkGetCqResults(NULL, NULL, 1) == 0);
@@ -64,7 +64,7 @@ static void null_arguments(struct side *s)
     CHECK(new_cq == NULL && new_qp == NULL && new_mr == NULL);
 }
 
-/* Objects of another type, forged objects, and closed objects. */
+/* Calls with objects of another type, with forged objects, and with closed objects. */
 static void wrong_objects(struct side *s)
 {
     REFUSED(s->cq->Dispatch->NdkCloseCq(&s->pd->Header, on_closed, &never));
@@ -105,7 +105,8 @@ static void memory(struct side *s)
     CHECK(AdverbNdkBuildMdl(bytes, 0) == NULL);
     CHECK(AdverbNdkBuildMdl((PVOID)-8, 64) == NULL);
     AdverbNdkFreeMdl(NULL);
-    /* A chain with a gap, a length beyond the chain, and an unknown flag. */
+    /* The provider must refuse a chain with a gap, a length beyond the chain, and an unknown
+     * flag. */
     MDL *gap = AdverbNdkBuildMdl(bytes, 16), *whole = AdverbNdkBuildMdl(bytes, 64);
     CHECK(MmGetMdlVirtualAddress(whole) == bytes && MmGetMdlByteCount(whole) == 64);
     AdverbNdkChainMdl(gap, AdverbNdkBuildMdl(bytes + 32, 16));
@@ -119,7 +120,7 @@ static void memory(struct side *s)
     char lam[4096];
     REFUSED(finish(&done, s->adapter->Dispatch->NdkBuildLAM(s->adapter, gap, 32, on_status, &done,
                                                             (NDK_LOGICAL_ADDRESS_MAPPING *)lam, &size, &fbo)));
-    /* A circular chain is refused. It would never end. */
+    /* The provider must refuse a circular chain, because a walk along it would never end. */
     MDL loop = *whole;
     loop.Next = &loop;
     REFUSED(finish(&done, mr->Dispatch->NdkRegisterMr(mr, &loop, 128, 0, on_status, &done)));
@@ -160,7 +161,8 @@ static void requests(struct side *s)
     CLOSE(connector, NdkCloseConnector);
 }
 
-/* A close of the adapter in a callback would wait for this callback. */
+/* Closes the adapter in a callback. The provider must refuse this, because the close would wait for
+ * the callback forever. */
 static void close_adapter(PVOID context, NTSTATUS status)
 {
     (void)status;

@@ -1,5 +1,5 @@
 /*
- * Shared code of the C tests: waits with a deadline, and two connected queue pairs on loopback.
+ * Code that all C tests use: waits with a deadline, and two connected queue pairs on loopback.
  */
 #ifndef NDK_TEST_H
 #define NDK_TEST_H
@@ -51,7 +51,7 @@ UNUSED static int past(const struct timespec *at)
     return now.tv_sec > at->tv_sec;
 }
 
-/* ---- Callbacks with a count and a wait ---- */
+/* ---- Callbacks that count their calls, and a function that waits for them ---- */
 
 struct event {
     pthread_mutex_t lock;
@@ -169,7 +169,7 @@ UNUSED static NDK_MR *register_memory(NDK_PD *pd, void *memory, SIZE_T size, ULO
 {
     NDK_MR *mr;
     CREATE(NDK_MR, mr, pd->Dispatch->NdkCreateMr(pd, FALSE, on_created, &done, &made));
-    /* Two descriptors: a contiguous chain. */
+    /* Describes the memory by a chain of two descriptors, which must be contiguous. */
     MDL *mdl = AdverbNdkBuildMdl(memory, size / 2);
     AdverbNdkChainMdl(mdl, AdverbNdkBuildMdl((char *)memory + size / 2, size - size / 2));
     DO(mr->Dispatch->NdkRegisterMr(mr, mdl, size, flags, on_status, &done));
@@ -254,7 +254,7 @@ UNUSED static void connect_sides(struct side *active, struct side *passive)
 
 UNUSED static void close_connection(struct side *side)
 {
-    /* The close of the listener waits for its connector. */
+    /* The close of the listener completes only after the close of its connector. */
     struct event closed = EVENT;
     NTSTATUS closing = STATUS_SUCCESS;
     if (side->listener) {

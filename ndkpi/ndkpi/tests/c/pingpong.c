@@ -1,6 +1,6 @@
 /*
- * Two queue pairs on loopback, through the dispatch tables only. Usage: pingpong MODE, with MODE
- * from ADVERB_NDK_PENDING_*.
+ * Tests all requests between two queue pairs on loopback. All calls go through the dispatch tables.
+ * Usage: pingpong MODE, with MODE from ADVERB_NDK_PENDING_*.
  */
 #include "ndk_test.h"
 
@@ -19,8 +19,8 @@ static void adapter_info(NDK_ADAPTER *adapter)
     CHECK(info.AdapterFlags & NDK_ADAPTER_FLAG_LOOPBACK_CONNECTIONS_SUPPORTED);
 }
 
-/* Waits for the next result by notification: arms, waits for the callback, polls. A new result in
- * the queue satisfies the arm at once. */
+/* Waits for the next result by notification: arms, waits for the callback, polls. If the queue has
+ * a new result already, the callback comes at once. */
 static NDK_RESULT_EX notified_result(struct side *side, ULONG type)
 {
     NDK_RESULT_EX result;
@@ -58,7 +58,7 @@ static void ping_pong(struct side *a, struct side *b)
     no_result(a->cq); /* the sends were silent */
 }
 
-/* Inline data needs no token. More entries than the limit of the queue pair are allowed. */
+/* Inline data needs no valid token, and may have more entries than the limit of the queue pair. */
 static void inline_send(struct side *a, struct side *b)
 {
     char word[] = "inline";
@@ -106,7 +106,8 @@ static void refused(struct side *a, struct side *b)
     EXPECT(STATUS_INVALID_PARAMETER, qp->NdkInvalidate(a->qp, NULL, &a->cq->Header, 0));
     EXPECT(STATUS_INVALID_PARAMETER, qp->NdkFastRegister(a->qp, NULL, a->mr, 1, NULL, 0, 1, NULL, 0));
     no_result(a->cq);
-    /* This failure also ends a chain: the write before is handed over (DEF-4). */
+    /* A refused request also ends a chain, so the provider hands the deferred write to the device
+     * (DEF-4). */
     EXPECT(STATUS_SUCCESS, qp->NdkWrite(a->qp, at, at, 1, (UINT64)(ULONG_PTR)b->memory, b->remote, NDK_OP_FLAG_DEFER));
     EXPECT(STATUS_INVALID_PARAMETER, qp->NdkSend(a->qp, NULL, NULL, 1, 0));
     good_result(a, NdkOperationTypeWrite, at);
@@ -195,7 +196,8 @@ static void disconnect(struct side *a, struct side *b)
     EXPECT(STATUS_CONNECTION_INVALID, a->qp->Dispatch->NdkSend(a->qp, NULL, &at, 1, 0));
 }
 
-/* Closes antecedents first. Their closes are pending until the last successor is closed. */
+/* Closes the CQ and the PD before the objects that were made from them. These closes must be
+ * pending until the last of these objects is closed. */
 static void close_upside_down(struct side *side)
 {
     struct event cq = EVENT, pd = EVENT;

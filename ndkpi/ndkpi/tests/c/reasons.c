@@ -1,7 +1,7 @@
 /*
- * NDKPI 2.1: the versions of an adapter, why a request failed, and why a connection ended. Also
- * queues with exactly the requested depth. Usage: reasons MODE, with MODE from
- * ADVERB_NDK_PENDING_*.
+ * Functions of NDKPI 2.1: the versions of an adapter, the reason why a request failed, and the
+ * reason why a connection ended. Also tests that a queue has exactly the requested depth. Usage:
+ * reasons MODE, with MODE from ADVERB_NDK_PENDING_*.
  */
 #include "ndk_test.h"
 
@@ -156,8 +156,8 @@ static void depths(struct side *a, struct side *b, struct end *ends)
         EXPECT(STATUS_SUCCESS, calls->NdkWrite(a->qp, NULL, &at, 1, (UINT64)b->memory, b->remote, flags));
     EXPECT(STATUS_INSUFFICIENT_RESOURCES,
            calls->NdkWrite(a->qp, NULL, &at, 1, (UINT64)b->memory, b->remote, flags));
-    /* The queue has room again when the writes have completed. They are silent, so no result is
-     * read. */
+    /* The queue has room again when the writes have completed. The writes are silent, so the CQ
+     * must have no result. */
     struct timespec until = deadline();
     NTSTATUS status;
     do {

@@ -1,5 +1,6 @@
 /*
- * A shared receive queue with a threshold. Usage: srq MODE, with MODE from ADVERB_NDK_PENDING_*.
+ * A shared receive queue that notifies the program when few receives are left. Usage: srq MODE,
+ * with MODE from ADVERB_NDK_PENDING_*.
  */
 #include "ndk_test.h"
 

@@ -96,8 +96,9 @@ fn signal(to: &Running, name: &str) -> Verdict {
     if sent.success() { Ok(()) } else { Err(format!("SIG{name} was not sent")) }
 }
 
-/// A program that goes on before the event comes may establish a connection that is over. Then
-/// another try must show the right event.
+/// Runs one case on one host. The client of a killed server may continue before the event about the
+/// death arrives. Then it establishes the dead connection and reports an event of [`LATE`] instead.
+/// In that case the test repeats, up to `TRIES` times, until the expected event comes.
 fn one_host(stage: &str, killed: &str, heard: &[&str], path: &str) -> Verdict {
     let says = |out: &Finished, what: &[&str]| {
         what.iter().any(|h| out.text.contains(&format!("HEARD {h}\n")))

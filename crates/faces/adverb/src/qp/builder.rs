@@ -129,23 +129,23 @@ impl<'a> QpBuilder<'a> {
         self.srq = Some(srq.clone());
         self
     }
-    /// Sets how many send requests may be under way at the same time (128).
+    /// Sets how many send requests may be outstanding at the same time (default 128).
     pub fn max_send_wr(mut self, n: u32) -> Self {
         self.cap.max_send_wr = n;
         self
     }
-    /// Sets how many receives may be posted at the same time (128).
+    /// Sets how many receives may be posted at the same time (default 128).
     pub fn max_recv_wr(mut self, n: u32) -> Self {
         self.cap.max_recv_wr = n;
         self
     }
-    /// Sets how many pieces a request gathers from or scatters to (4).
+    /// Sets how many pieces a request gathers from or scatters to (default 4).
     pub fn max_sge(mut self, n: u32) -> Self {
         self.cap.max_send_sge = n;
         self.cap.max_recv_sge = n;
         self
     }
-    /// Sets how many bytes of inline data a request may have (256), at most 1024.
+    /// Sets how many bytes of inline data a request may have, at most 1024 (default 256).
     pub fn max_inline(mut self, bytes: u32) -> Self {
         self.cap.max_inline_data = bytes;
         self
@@ -156,56 +156,57 @@ impl<'a> QpBuilder<'a> {
         self.signal_all = true;
         self
     }
-    /// Sets what the peer may do over this queue pair (read, write, atomics). The keys of the
-    /// memory must allow the operation as well.
+    /// Sets what the peer may do over this queue pair (default: read, write, atomics). The keys of
+    /// the memory must allow the operation as well.
     pub fn access(mut self, access: Access) -> Self {
         self.settings.access = access;
         self
     }
-    /// Sets the index of the local GID ([`Context::default_gid_index`]).
+    /// Sets the index of the local GID (default: [`Context::default_gid_index`]).
     pub fn gid_index(mut self, index: u8) -> Self {
         self.gid_index = Some(index);
         self
     }
-    /// Limits the path MTU (the device's MTU). The connection uses the smaller MTU of the two
-    /// sides.
+    /// Limits the path MTU (default: the device's MTU). The connection uses the smaller MTU of the
+    /// two sides.
     pub fn path_mtu(mut self, mtu: PathMtu) -> Self {
         self.settings.path_mtu = Some(mtu);
         self
     }
-    /// Sets how many reads and atomics may be under way at the same time: `out` of this side and
-    /// `in_` of the peer (16 each, at most 128). The connection uses the smaller number of the two
-    /// sides.
+    /// Sets how many reads and atomics may be outstanding at the same time: `out` for those that
+    /// this side sends, `in_` for those that the peer sends. The default is 16 for each, the
+    /// maximum 128. In each direction, the connection uses the smaller of the sender's `out` and
+    /// the receiver's `in_`.
     pub fn read_depth(mut self, out: u8, in_: u8) -> Self {
         self.settings.reads_out = out;
         self.settings.reads_in = in_;
         self
     }
-    /// Sets how long the sender waits for an acknowledgement before it sends a packet again (67
-    /// ms). The time is rounded up to 4.096 µs · 2ⁿ; zero means never (IBTA 9.7.6.1.3).
+    /// Sets how long the sender waits for an acknowledgement before it sends a packet again
+    /// (default 67 ms). The time is rounded up to 4.096 µs · 2ⁿ; zero means never (IBTA 9.7.6.1.3).
     pub fn ack_timeout(mut self, time: Duration) -> Self {
         self.settings.ack_timeout = ack_timeout_code(time);
         self
     }
-    /// Sets how often a packet is sent again before the connection fails with `RetryExcErr` (7, the
-    /// maximum).
+    /// Sets how often a packet is sent again before the connection fails with `RetryExcErr`
+    /// (default 7, the maximum).
     pub fn retry_count(mut self, n: u8) -> Self {
         self.settings.retry_count = n;
         self
     }
-    /// Sets how often a message that found no posted receive is sent again (7, which means
+    /// Sets how often a message that found no posted receive is sent again (default 7, which means
     /// forever).
     pub fn rnr_retry(mut self, n: u8) -> Self {
         self.settings.rnr_retry = n;
         self
     }
-    /// Sets how long the peer waits before it sends again when no receive is posted (10 µs). The
-    /// time is rounded up to a value of the protocol, at most 655 ms (IBTA 9.7.5.2.8).
+    /// Sets how long the peer waits before it sends again when no receive is posted (default 10
+    /// µs). The time is rounded up to a value of the protocol, at most 655 ms (IBTA 9.7.5.2.8).
     pub fn rnr_timer(mut self, time: Duration) -> Self {
         self.settings.rnr_timer = rnr_timer_code(time);
         self
     }
-    /// Sets the Q_Key that incoming datagrams must carry (UD; 0x00ad0ad0).
+    /// Sets the Q_Key that incoming datagrams must carry (UD; default 0x00ad0ad0).
     pub fn qkey(mut self, qkey: u32) -> Self {
         self.settings.qkey = qkey;
         self

@@ -207,7 +207,8 @@ impl HostConnections {
         self.version.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Does the peer's queue pair send through a ring, according to the peer's tables?
+    /// Is the connection mutual? True if the peer's tables say that its queue pair is ready and
+    /// connected to ours (`ends`). Then it sends to us through a ring.
     pub(crate) fn is_answered(&self, peer: &Peer, ends: Ends) -> bool {
         peer.tables.qp(ends.dest_qpn).is_some_and(|(entry, _)| {
             entry.ready && entry.peer_qpn == ends.qpn && entry.peer_nonce == self.nonce

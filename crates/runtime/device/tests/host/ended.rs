@@ -12,8 +12,8 @@ pub const CASES: &[Case] = &[
     local("both_start_the_handshake_at_once", many_meet),
 ];
 
-/// Posts requests that wait for the peer on one queue pair (`busy`), and receives alone on another
-/// (`idle`).
+/// On one queue pair (`busy`), posts receives, and sends that wait for the peer. On another
+/// (`idle`), posts only receives.
 fn outstanding(p: &mut Pair) -> (usize, usize, usize) {
     let (busy, idle) = (p.rc(), p.rc());
     let mine = p.a.region(Kind::Buffer, 1 << 17, ALL, 0);

@@ -34,7 +34,8 @@ pub fn pages(n: usize) -> &'static mut [u8] {
     map(n * PAGE, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)
 }
 
-/// As [`pages`], but shared: a block, as the preload hands it out.
+/// Like [`pages`], but the memory is shared. It is then a block, like the memory that a program
+/// gets from the allocator under the preload library.
 pub fn block(n: usize) -> &'static mut [u8] {
     let memory = pages(n);
     // SAFETY: mapped just now.

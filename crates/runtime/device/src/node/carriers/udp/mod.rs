@@ -1,4 +1,6 @@
-//! The carrier over the network: UDP port 4791.
+//! The carrier over the network: UDP port 4791. UC and UD packets between processes of one host go
+//! through [`relay`](super::relay) instead. There, a burst does not overrun the receiver's socket
+//! buffer.
 mod carrier;
 mod state;
 
