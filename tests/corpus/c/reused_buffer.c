@@ -1,7 +1,8 @@
-// The program sends from a ring of four buffers and signals every fourth message. The wrong program
-// polls a round late, so it fills a buffer before the last send from this buffer has completed. The
-// device may not have read the buffer yet. Then an old message arrives with new bytes.
-// The kind of mistake: a posted buffer belongs to the device until the completion.
+// The program sends from a ring of four buffers and signals every fourth message. Before the
+// program fills the buffers again, it must poll the completion of the fourth message. With WRONG=1
+// the program polls this completion four messages later. So the program fills buffers that the
+// device may not have read yet. Then an old message arrives with new bytes. The kind of mistake: a
+// posted buffer belongs to the device until the completion.
 #include "corpus.h"
 #define TOTAL 60
 #define RING 4

@@ -1,9 +1,9 @@
-// One end of a connection. The test kills the process of the other end.
-// usage: cm_end SIDE STAGE ROLE ADDRESS PORT. SIDE is `server` or `client`.
-// Both ends bring the connection to STAGE and print READY. An end with the ROLE `dies` stops there
-// until the test kills the process. An end with the ROLE `hears` continues. If such an end must
-// still make a call in this stage, the end waits for SIGUSR1 first. Then the end prints each event
-// with its status. The last SIGUSR1 says that the other end is dead.
+// One end of a connection. The test runs two ends, kills one, and checks the events of the other.
+// usage: cm_end SIDE STAGE ROLE ADDRESS PORT. SIDE is `server` or `client`. Both ends bring the
+// connection to STAGE and print READY. An end with the ROLE `dies` stops there until the test kills
+// the process. An end with the ROLE `hears` survives, and prints each event with its status. In
+// some stages the surviving end has a call to make, such as rdma_accept. The end makes this call
+// after a SIGUSR1 from the test. The last SIGUSR1 says that the other end is dead.
 #include "cm_rig.h"
 #include <sys/signalfd.h>
 

@@ -366,7 +366,8 @@ static void open_all(void)
 	CHECK(events, "event channel");
 }
 
-// Writes data through a queue pair that was created before the first refusal.
+// Checks that an old queue pair still works: writes data through `b`, which was created before the
+// first allocation was refused.
 static void works(const char *after)
 {
 	struct ibv_sge s = {(uintptr_t)mem, 64, mr->lkey};

@@ -718,7 +718,8 @@ static void mac_of(const char *text, uint8_t *mac)
 		mac[i] = m[i];
 }
 
-// `raw in MAC` receives the frames to station MAC. `raw out MAC` sends the frames.
+// Tests three frames over a cable. `raw out MAC` sends the frames of cable_frame to the station
+// MAC. `raw in MAC` receives and compares these frames.
 static void cable(const char *way, const char *station)
 {
 	struct ibv_flow_spec_eth s = {.type = IBV_FLOW_SPEC_ETH, .size = sizeof(s)};

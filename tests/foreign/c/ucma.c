@@ -195,7 +195,7 @@ static void waiting(void)
 	CHECK(!pthread_cancel(t) && !pthread_join(t, &result) && result == PTHREAD_CANCELED, "cancelled");
 }
 
-// Moves a queue pair to a state, with the attributes that the file gives for the id.
+// Moves a queue pair to a state. The command INIT_QP_ATTR on `fd` gives the attributes for `id`.
 static void to_state(int fd, uint32_t id, struct ibv_qp *qp, uint32_t state)
 {
 	struct ib_uverbs_qp_attr r = {0};

@@ -187,8 +187,9 @@ static struct ibv_qp_cap cap(uint32_t send, uint32_t recv, uint32_t inlined)
 	return (struct ibv_qp_cap){DEPTH, DEPTH, send, recv, inlined};
 }
 
-// A request has room either for inline data or for entries. The device must grant, show and accept
-// as many entries as fit in this room. The room is the same as with rxe, or as with the NIC that
+// A send request has a number of bytes for inline data or for scatter/gather entries. ibv_create_qp
+// must grant as many entries as fit in these bytes, ibv_query_qp must show this number, and
+// ibv_post_send must accept as many and no more. The number is that of rxe, or of the NIC that
 // ADVERB_AS_NIC names.
 static void room(void)
 {

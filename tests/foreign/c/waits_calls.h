@@ -33,7 +33,8 @@ static sigset_t open_mask, usual_mask, closed_mask;
 static pthread_t main_thread;
 static pid_t main_tid;
 static volatile int handled, jumps;
-// 0 before the call in the world REAL, 1 within, 2 afterwards.
+// How far the main thread is: 0 before the wait on the descriptors of the world REAL, 1 in this
+// wait, 2 after the wait.
 static volatile int inside;
 static sigjmp_buf back;
 static void *no_memory;
