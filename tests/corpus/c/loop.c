@@ -1,8 +1,8 @@
-// The loop of the manual page: get the event, acknowledge the event, arm, poll until empty. Four
-// variants have a mistake.
+// The loop of the manual page of ibv_get_cq_event: get the event, acknowledge the event, arm, poll
+// until empty. Four variants have a mistake.
 // - SWAPPED polls before it arms.
 // - ONE_POLL does not poll again after the first batch.
-// - EARLY goes back to sleep at the last message of a burst.
+// - EARLY stops polling after the last message of a burst, also if the CQ is not empty.
 // - NEVER_ACKS leaves the events unacknowledged, so that destroying the CQ waits for ever.
 // From beegfs #133 and libfabric #795: the first three variants sleep for ever although completions
 // are in the CQ.

@@ -529,7 +529,8 @@ static void hand_over_early(void (*handle)(void))
 static const struct {
 	const char *name;
 	void (*run)(void (*)(void)), (*part)(void);
-	// Part of the report about a wrong program; NULL for a right program.
+	// For a wrong program: text that the library's report must contain. NULL for a right
+	// program, for which the library must print nothing.
 	const char *says;
 } cases[] = {
 	{"right_computes", consume, compute, NULL},

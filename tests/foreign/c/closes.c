@@ -112,8 +112,8 @@ int main(int argc, char **argv)
 		}
 	}
 	check_files("traffic");
-	// An error of a queue pair also raises events, for which the device could write to a
-	// descriptor.
+	// The change to the error state also raises events. The device must not write to the
+	// program's descriptors because of these events.
 	qp_to_err(b);
 	usleep(100000);
 	check_files("errors");

@@ -202,8 +202,8 @@ static void second(int fd)
 	}
 }
 
-// Registers the whole heap and forks. During the fork, code in the child changes its copy of the
-// heap. The parent must not see these changes.
+// Registers the whole heap and forks. In the child, fork handlers of the library and of the C
+// library change the child's copy of the heap. The parent must not see these changes.
 static void fork_with_heap(struct port *p)
 {
 	unsigned long start = 0, end = 0;

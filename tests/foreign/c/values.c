@@ -187,10 +187,10 @@ static struct ibv_qp_cap cap(uint32_t send, uint32_t recv, uint32_t inlined)
 	return (struct ibv_qp_cap){DEPTH, DEPTH, send, recv, inlined};
 }
 
-// A send request has a number of bytes for inline data or for scatter/gather entries. ibv_create_qp
-// must grant as many entries as fit in these bytes, ibv_query_qp must show this number, and
-// ibv_post_send must accept as many and no more. The number is that of rxe, or of the NIC that
-// ADVERB_AS_NIC names.
+// A send request has a number of bytes for inline data or for scatter/gather entries, as with rxe
+// or with the NIC that ADVERB_AS_NIC names. The function ibv_create_qp must grant as many entries
+// as fit in these bytes. The function ibv_query_qp must show their number. A request with one entry
+// more must fail.
 static void room(void)
 {
 	struct ibv_srq_init_attr s = {.attr = {.max_wr = DEPTH, .max_sge = 4}};

@@ -140,8 +140,8 @@ static int call_select(const struct call *c, int world, int limit, struct result
 	return n;
 }
 
-// Makes the call in one world. In the world TWIN, the function makes raw system calls, so the
-// kernel alone answers.
+// Makes the call in the world REAL or TWIN (waits.h). For TWIN, the function makes raw system
+// calls. So the result comes from the kernel and not from the library.
 static struct result ask(const struct call *c, int world, int limit)
 {
 	struct timespec none = {0};

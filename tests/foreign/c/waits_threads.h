@@ -50,8 +50,8 @@ static void serve(struct worker *w, int lane)
 	RULE(lane >= 0 && lane < PEERS && (mode != OWN_SETS || lane == w->index), "thread %d gets lane %d", w->index, lane);
 	__atomic_add_fetch(&named[lane], 1, __ATOMIC_SEQ_CST);
 	if (ibv_get_cq_event(lanes[lane].channel, &cq, &context)) {
-		// The kernel has shown the event to several threads, and another thread has read
-		// the event.
+		// In these two modes, the kernel may wake several threads for one event. Then
+		// another thread has read the event first.
 		RULE(errno == EAGAIN && (mode == LEVEL || mode == EXCLUSIVE), "no event of lane %d", lane);
 		return;
 	}

@@ -151,7 +151,7 @@ static void look(int signal)
 }
 
 // Another process sends signals all the time, while this process forks. In the parent and in each
-// child, the signal handler must be able to read the block, with its bytes unchanged.
+// child, the signal handler must be able to read the block `seen`, with its bytes unchanged.
 void fork_signals(void)
 {
 	struct sigaction act = {.sa_handler = look, .sa_flags = SA_RESTART};
