@@ -136,8 +136,9 @@ static void sleep_for_a_while(void)
 	nap(HANDLER_MS);
 }
 
-// The polling thread waits for an event of `other_cq`, which is armed and uses the same channel.
-// The library regards a short wait as a pause, and this wait is too long for a pause.
+// The thread that polls `recv_cq` sleeps on the channel. `other_cq` is armed and uses this channel,
+// too. The library treats a wait of less than a second as a pause between two polls. HANDLER_MS is
+// longer, so the thread counts as a waiting thread.
 static void wait_for_the_other_queue(void)
 {
 	struct epoll_event e;

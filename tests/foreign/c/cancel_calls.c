@@ -1,10 +1,9 @@
-// Calls that do not wait must not be cancellation points. With rdma-core such a call is an `ioctl`,
-// which is no cancellation point. If our library allowed a cancellation within the call, the
-// cancelled thread would leave locks held.
+// A call that does not wait must not be a cancellation point. In rdma-core, such a call only makes
+// an `ioctl`, and `ioctl` is no cancellation point. In our library, a thread that is cancelled
+// within the call would leave locks held. So each call must disable cancellation first.
 // usage: cancel_calls walk|calls
-//   walk: checks that functions first disable cancellation. The functions are the exports of
-//   libibverbs and of librdmacm, except the names in `is_other`, and the control calls in a
-//   context's tables.
+//   walk: checks this for each exported function, except the names in `is_other`. Also checks the
+//   function pointers in the tables of `struct ibv_context`, except those of the data path.
 //   calls: a thread with a pending cancellation makes calls. All calls must return.
 #define _GNU_SOURCE
 #include "rig.h"

@@ -392,7 +392,8 @@ static void specifications(void)
 	players_free();
 }
 
-// Tests the priorities of flows, and the types of flows without a priority.
+// Tests which flows receive a packet: flows of different priorities, a flow that does not trap, a
+// flow that drops, and the types of flows that have no priority (ALL_DEFAULT, MC_DEFAULT, SNIFFER).
 static void priorities_and_kinds(void)
 {
 	struct ibv_flow_spec_action_drop drop = {.type = IBV_FLOW_SPEC_ACTION_DROP, .size = sizeof(drop)};

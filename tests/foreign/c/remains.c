@@ -120,8 +120,9 @@ static int more(const struct held *now, const struct held *before)
 	return n;
 }
 
-// Waits until this process has no file and no pidfd of the dead peers. Then the library has seen
-// the deaths.
+// Waits until this process has no more shared files and pidfds than in `before`. A file counts if
+// the file is open or mapped. After the wait, the library has released everything of the dead
+// peers.
 static void let_go(const struct held *before, const char *when)
 {
 	double until = now() + POLL_SECONDS;

@@ -1,6 +1,7 @@
-// A seccomp filter refuses a system call to two processes. usage: seccomp CALL talk|open
-//   talk: a message between the two processes must arrive all the same.
-//   open: the processes only open the device. The log must name the refused call.
+// Two processes in which a seccomp filter makes the system call CALL fail.
+// usage: seccomp CALL talk|open
+//   talk: a message between the two must arrive all the same.
+//   open: the processes only open the device. The log must name CALL.
 #include "rig.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>

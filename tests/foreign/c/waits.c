@@ -258,7 +258,7 @@ static void act_on_twin(struct deed *d, const struct call *c)
 
 // No descriptor is ready when the call begins. During the call another thread acts, for example
 // sends a message. The call must sleep until then, and must return the same result as the call in
-// the world TWIN, where the kernel alone answers.
+// the world TWIN, where the result comes from the kernel and not from the library.
 static void wait_asleep(struct call *c)
 {
 	struct deed d = draw_deed(c), twin_deed;

@@ -25,10 +25,11 @@
 	CHECK(cond, "seed %llu step %u: %s: " format, (unsigned long long)seed, step, doing, ##__VA_ARGS__)
 
 enum { REAL, TWIN, WORLDS };
-// The items are descriptors, which epoll sets contain and calls wait for. The first items belong to
-// the device. PAIR, PEER, WRITES and DATAGRAM are channels: for messages within this process,
-// messages from the peer process, WRITEs to the peer, and datagrams. ASYNC stands for asynchronous
-// events, MANAGER for the events of rdma_cm.
+// Each item is a descriptor. An epoll set may contain the item, and a call may wait for the item.
+// The first items belong to the device. PAIR, PEER, WRITES and DATAGRAM are completion channels:
+// for messages within this process, messages from the peer process, WRITEs to the peer, and
+// datagrams. ASYNC is the descriptor of asynchronous events, MANAGER the descriptor of rdma_cm
+// events. The program's own items begin at OWN.
 enum { PAIR, PEER, WRITES, DATAGRAM, ASYNC, MANAGER, OWN };
 // The other items: descriptors of the program, epoll sets, and duplicates of items.
 enum { PIPE = OWN, EVENTFD, TIMER, SOCKET, SETS, DUPS = SETS + 5, ITEMS = DUPS + 6 };

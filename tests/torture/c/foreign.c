@@ -43,8 +43,8 @@ static void write_all(struct control *c, pid_t pid)
 	}
 }
 
-// Reads while the owner of the memory registers it (`busy`). The owner may finish before the first
-// read, so about 500 more reads follow.
+// Reads as long as the owner of the memory is registering it (`busy` is set). The owner may finish
+// before the first read, so the function makes at least about 500 reads.
 static void read_all(struct control *c, pid_t pid)
 {
 	static uint8_t got[4 * PAGE], want[LEN];
