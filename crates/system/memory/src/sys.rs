@@ -267,12 +267,34 @@ pub(crate) fn punch(fd: RawFd, offset: u64, len: u64) -> Result<(), Errno> {
     Err(Errno::EINTR)
 }
 
-/// The device and inode of a descriptor's file. Async-signal-safe.
-pub(crate) fn identity(fd: RawFd) -> Option<(u64, u64)> {
+/// The identity of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileId {
+    /// The two numbers of the file's device.
+    pub major: u32,
+    pub minor: u32,
+    pub inode: u64,
+}
+
+impl FileId {
+    /// The file with these attributes.
+    pub fn of(about: &libc::stat) -> Self {
+        let dev = about.st_dev;
+        FileId { major: libc::major(dev), minor: libc::minor(dev), inode: about.st_ino }
+    }
+}
+
+/// The attributes of a descriptor's file. Async-signal-safe.
+pub(crate) fn attributes(fd: RawFd) -> Result<libc::stat, Errno> {
     let mut about = std::mem::MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: the kernel writes the structure, and all zeroes is a valid value of the structure.
     let (failed, about) = unsafe { (libc::fstat(fd, about.as_mut_ptr()), about.assume_init()) };
-    (failed == 0).then_some((about.st_dev, about.st_ino))
+    if failed == 0 { Ok(about) } else { Err(Errno::last()) }
+}
+
+/// The identity of a descriptor's file. Async-signal-safe.
+pub(crate) fn identity(fd: RawFd) -> Option<FileId> {
+    attributes(fd).ok().map(|about| FileId::of(&about))
 }
 
 /// The page size in bytes.

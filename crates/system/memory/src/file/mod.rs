@@ -54,7 +54,7 @@ pub(crate) use hooks::at_fork;
 pub use huge::{OwnThread, all_memory_is_open};
 
 use crate::maps::Maps;
-use crate::sys::{self, At, ProcessIdentity, RW};
+use crate::sys::{self, At, FileId, ProcessIdentity, RW};
 use adverb_sync::{Mutex, MutexGuard};
 use blocks::Table;
 use classes::Credit;
@@ -80,8 +80,7 @@ const OWN_FROM: u64 = 1 << 30;
 #[derive(Debug)]
 pub struct SharedFile {
     fd: OwnedFd,
-    /// The device and inode of the file.
-    id: ((u32, u32), u64),
+    id: FileId,
     maps: Maps,
     /// Allocations of the program become blocks.
     sharing: AtomicBool,
@@ -248,11 +247,9 @@ impl SharedFile {
             Errno::result(libc::ftruncate(fd.as_raw_fd(), SPAN.cast_signed()))?;
             Errno::result(libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS))?;
         }
-        let about = nix::sys::stat::fstat(&fd)?;
-        let dev = (libc::major(about.st_dev), libc::minor(about.st_dev));
         Ok(SharedFile {
+            id: FileId::of(&sys::attributes(fd.as_raw_fd())?),
             fd,
-            id: (dev, about.st_ino),
             maps: Maps::open()?,
             sharing: AtomicBool::new(false),
             process: ProcessIdentity::current(),
@@ -296,9 +293,7 @@ impl SharedFile {
     /// descriptors closes this one, too, and may reuse the number for its own file.
     fn raw_fd(&self) -> RawFd {
         let fd = self.fd.as_raw_fd();
-        let is_ours = sys::identity(fd)
-            .is_some_and(|(dev, inode)| ((libc::major(dev), libc::minor(dev)), inode) == self.id);
-        if is_ours { fd } else { -1 }
+        if sys::identity(fd) == Some(self.id) { fd } else { -1 }
     }
 
     fn table(&self) -> Locked<'_> {
@@ -320,8 +315,7 @@ impl SharedFile {
 
     /// Whether a descriptor with these attributes refers to this file.
     pub(crate) fn is_file(&self, about: &nix::sys::stat::FileStat) -> bool {
-        let dev = (libc::major(about.st_dev), libc::minor(about.st_dev));
-        (dev, about.st_ino) == self.id
+        FileId::of(about) == self.id
     }
 
     /// The amount of the machine's memory in the file.
