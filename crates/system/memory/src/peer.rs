@@ -1,7 +1,7 @@
 //! The mapped memory of another process: the contents of its [`SharedFile`](crate::SharedFile).
 use crate::HostMemory;
 use crate::file::{SEALS, SPAN, SharedFile};
-use crate::kernel::{self, Cut};
+use crate::kernel::{CopyDirection, Cut, copy_guarded};
 use crate::restart::{Guard, Withdrawn};
 use crate::sys::{self, At, ProcessIdentity, RW};
 use adverb_engine::memory::RangeKind;
@@ -284,7 +284,8 @@ impl Window {
                     .map_err(WindowFault::from)
             }
             RangeKind::OnDemand => {
-                let copied = kernel::copy_to_peer(guard, from.addr, to as u64, from.len.into());
+                let (way, len) = (CopyDirection::Out, from.len.into());
+                let copied = copy_guarded(guard, way, from.addr, to as u64, len);
                 self.go_on(guard, offset, from, copied, true)
             }
             _ => self.by_parts(guard, offset, from, true),
@@ -307,7 +308,8 @@ impl Window {
                     .map_err(WindowFault::from)
             }
             RangeKind::OnDemand => {
-                let copied = kernel::copy_from_peer(guard, to.addr, from as u64, to.len.into());
+                let (way, len) = (CopyDirection::In, to.len.into());
+                let copied = copy_guarded(guard, way, to.addr, from as u64, len);
                 self.go_on(guard, offset, to, copied, false)
             }
             _ => self.by_parts(guard, offset, to, false),
@@ -321,12 +323,12 @@ impl Window {
         guard: &Guard<'_>,
         offset: u64,
         local: Range,
-        copied: Result<(), Cut>,
+        copied: Result<(), Cut<Withdrawn>>,
         write: bool,
     ) -> Result<(), WindowFault> {
         match copied {
             Ok(()) => Ok(()),
-            Err(Cut::Withdrawn) => Err(WindowFault::Withdrawn),
+            Err(Cut::Withdrawn(Withdrawn)) => Err(WindowFault::Withdrawn),
             Err(Cut::Fault(fault)) => Err(WindowFault::Local(fault)),
             Err(Cut::Forbidden(done)) => {
                 let rest = Range { addr: local.addr + done, len: local.len - done as u32, ..local };

@@ -7,6 +7,7 @@
 use super::blocks::Block;
 use super::data::{each_data, fill};
 use super::{BLOCKS_FROM, SharedFile};
+use crate::kernel::CopyDirection;
 use crate::maps::{Vma, WRITE};
 use crate::sys::{self, At, RW};
 use nix::errno::Errno;
@@ -137,7 +138,7 @@ impl SharedFile {
             let filled = if vma.shares(self.id) {
                 fill(self.raw_fd(), new, vma.offset, len)
             } else {
-                crate::kernel::copy_out(vma.start, new, len).is_ok()
+                crate::kernel::copy(CopyDirection::Out, vma.start, new, len).is_ok()
             };
             let moves = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
             let done = filled
