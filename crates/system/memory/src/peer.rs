@@ -205,18 +205,11 @@ impl Window {
     pub fn is_filled(&self, offset: u64, len: usize) -> bool {
         let Ok(first) = self.at(offset, len) else { return false };
         let page = crate::page_size() as usize;
-        let skip = first as usize & (page - 1);
+        let skip = first.addr() & (page - 1);
         let mut there = [0_u8; Self::LOOKS];
         let pages = (skip + len).div_ceil(page);
-        if pages > there.len() {
-            return false;
-        }
-        // SAFETY: whole pages of the mapping, which begins and ends at page boundaries; one byte
-        // for each of at most LOOKS pages.
-        let asked = unsafe {
-            libc::mincore(first.wrapping_sub(skip).cast(), skip + len, there.as_mut_ptr())
-        };
-        asked == 0 && there[..pages].iter().all(|page| page & 1 == 1)
+        sys::in_memory((first.addr() - skip) as u64, (skip + len) as u64, &mut there).is_ok()
+            && there[..pages].iter().all(|page| page & 1 == 1)
     }
 
     /// The largest number of pages checked by [`Window::is_filled`].

@@ -6,7 +6,7 @@
 //! allocates nothing.
 use super::SharedFile;
 use crate::maps::Vma;
-use crate::sys::{self, At};
+use crate::sys;
 use std::ffi::c_int;
 
 /// `MADV_DONTNEED_LOCKED`.
@@ -149,9 +149,7 @@ impl SharedFile {
         } else {
             // SAFETY: the program has given up the contents. A child may be reading the same page
             // of the file, so a new mapping replaces this one.
-            let _ = unsafe {
-                sys::map(At::Over(vma.start), vma.len(), vma.prot(), libc::MAP_PRIVATE, None)
-            };
+            let _ = unsafe { sys::map_zeroes(vma.start, vma.len(), vma.prot()) };
         }
     }
 

@@ -353,9 +353,7 @@ impl SharedFile {
         // Memory that the program mapped there itself stays.
         self.each_own(block.start, block.end(), |vma| {
             // SAFETY: the program gives these pages up, and its allocator accepts any contents.
-            let private =
-                unsafe { sys::map(At::Over(vma.start), vma.len(), RW, libc::MAP_PRIVATE, None) };
-            failed |= private.is_err();
+            failed |= unsafe { sys::map_zeroes(vma.start, vma.len(), RW) }.is_err();
         });
         self.part_with(&mut table.blocks[at], failed);
         if failed {

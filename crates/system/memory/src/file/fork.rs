@@ -193,9 +193,7 @@ fn fill_from_beside(piece: &Piece) {
     let mut at = 0;
     while at < len {
         let n = (len - at).min(PAGES * page);
-        let args = [piece.beside + at, n, there.as_mut_ptr() as u64, 0, 0, 0];
-        // SAFETY: one byte for each page of at most PAGES pages.
-        let asked = unsafe { sys::call(libc::SYS_mincore, args) };
+        let asked = sys::in_memory(piece.beside + at, n, &mut there);
         for i in (0..n / page).filter(|i| asked.is_err() || there[*i as usize] & 1 == 1) {
             let (from, to) = (piece.beside + at + i * page, piece.start + at + i * page);
             // SAFETY: from a page of the second mapping to the mapping made for the child.

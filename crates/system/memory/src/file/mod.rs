@@ -54,7 +54,7 @@ pub(crate) use hooks::at_fork;
 pub use huge::{OwnThread, all_memory_is_open};
 
 use crate::maps::Maps;
-use crate::sys::{self, At, FileId, ProcessIdentity, RW};
+use crate::sys::{self, FileId, ProcessIdentity};
 use adverb_sync::{Mutex, MutexGuard};
 use blocks::Table;
 use classes::Credit;
@@ -374,29 +374,11 @@ impl SharedFile {
             self.next_own.fetch_sub(len + page, Ordering::Relaxed);
             return Err(Errno::ENOMEM);
         }
-        let room = len.checked_add(align - page).ok_or(Errno::ENOMEM)?;
         // A child forked in between would write to this process's pages.
         let _no_fork = Self::no_fork();
-        // SAFETY: a new mapping at an address of the kernel's choice; only parts of this mapping
-        // are unmapped.
+        let start = sys::map_aligned(len, align, 0, (self.raw_fd(), offset))?;
+        // SAFETY: only advice on the mapping made just now, or its end.
         unsafe {
-            let at = sys::map(
-                At::Anywhere,
-                room,
-                libc::PROT_NONE,
-                libc::MAP_PRIVATE | libc::MAP_NORESERVE,
-                None,
-            )?;
-            let start = at.next_multiple_of(align);
-            let mapped =
-                sys::map(At::Over(start), len, RW, libc::MAP_SHARED, Some((self.raw_fd(), offset)));
-            let _ = if start > at { sys::unmap(at, start - at) } else { Ok(()) };
-            let end = start + len;
-            let _ = if at + room > end { sys::unmap(end, at + room - end) } else { Ok(()) };
-            if let Err(errno) = mapped {
-                let _ = sys::unmap(start, len);
-                return Err(errno);
-            }
             // A child gets a copy or nothing, and never these pages. qemu-user does not know the
             // advice (EINVAL); there, too, the fork handlers make a copy for a child of `fork`.
             match sys::advise(start, len, libc::MADV_DONTFORK) {
@@ -415,20 +397,11 @@ impl SharedFile {
 #[derive(Debug)]
 pub(crate) struct OwnPages {
     file: &'static SharedFile,
-    start: u64,
-    len: u64,
-    offset: u64,
-}
-
-impl OwnPages {
     /// The first address.
-    pub fn addr(&self) -> u64 {
-        self.start
-    }
+    pub start: u64,
+    len: u64,
     /// The offset in the file.
-    pub fn offset(&self) -> u64 {
-        self.offset
-    }
+    pub offset: u64,
 }
 
 impl Drop for OwnPages {

@@ -48,9 +48,7 @@ pub extern "C" fn remap(addr: u64, old: u64, new: u64, flags: c_int, to: u64) ->
     if got >= 0 && flags & libc::MREMAP_DONTUNMAP != 0 {
         file.each_own(addr, end, |vma| {
             // SAFETY: the program has moved these pages away, and expects zeroes in their place.
-            let _ = unsafe {
-                sys::map(At::Over(vma.start), vma.len(), vma.prot(), libc::MAP_PRIVATE, None)
-            };
+            let _ = unsafe { sys::map_zeroes(vma.start, vma.len(), vma.prot()) };
         });
     }
     got

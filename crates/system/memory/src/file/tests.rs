@@ -1,4 +1,5 @@
 use super::*;
+use crate::sys::{At, RW};
 use crate::{HostMemory, Pages, PeerMemory};
 use adverb_engine::memory::RangeKind;
 use adverb_engine::{Memory, Range};
@@ -232,7 +233,7 @@ fn mem_1_memory_of_others_is_not_touched_when_a_block_was_freed_past_us() {
     let start = block(file, 2 * PAGE);
     // SAFETY: the block is this test's. One call, because another thread may map memory there in
     // between.
-    unsafe { sys::map(At::Over(start), 2 * PAGE, RW, libc::MAP_PRIVATE, None) }.unwrap();
+    unsafe { sys::map_zeroes(start, 2 * PAGE, RW) }.unwrap();
     put(start, 4, 2 * PAGE);
     assert!(matches!(file.place(start, PAGE), Err(Private::Replaced)));
     assert!(file.release(start, 2 * PAGE));

@@ -3,6 +3,7 @@ use super::classes::HUGE;
 use super::huge::OwnThread;
 use super::tests::{block, file, get, in_child, put, unmap};
 use super::*;
+use crate::sys::{At, RW};
 
 const LEN: u64 = 4 * HUGE;
 

@@ -1,6 +1,7 @@
 //! Signals, and the other places of a block's memory when the program gives the block up.
 use super::tests::{block, file, free, get, put};
 use super::*;
+use crate::sys::RW;
 use std::io::{PipeReader, PipeWriter, Read, Write};
 
 const PAGE: u64 = 4096;
