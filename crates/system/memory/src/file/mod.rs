@@ -42,12 +42,6 @@ mod pool;
 mod remap;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod tests_huge;
-#[cfg(test)]
-mod tests_left;
-#[cfg(test)]
-mod tests_pool;
 
 pub use blocks::{Hold, Placed, Private};
 pub(crate) use hooks::at_fork;

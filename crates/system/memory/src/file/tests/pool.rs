@@ -1,9 +1,6 @@
 //! Which allocations become blocks, and reused blocks.
-use super::pool::{BOUND, Plan};
-use super::tests::{block, file, fresh, get, in_child, put, unmap};
+use super::super::pool::{BOUND, Plan};
 use super::*;
-
-const PAGE: u64 = 4096;
 
 /// Allocates as the preload does. Returns the address, and whether the memory is a block.
 fn allocate(file: &'static SharedFile, align: u64, len: u64) -> (u64, bool) {
@@ -30,7 +27,7 @@ fn anew(file: &'static SharedFile, len: u64) {
 fn spend(file: &'static SharedFile, len: u64) {
     while !file.credit.is_spent(len) {
         if file.credit.take(len) {
-            file.empty(super::classes::class(len));
+            file.empty(super::super::classes::class(len));
         }
     }
 }
@@ -56,8 +53,7 @@ fn mem_1_a_freed_block_is_handed_out_again_as_it_was_made() {
     free(file, first, len);
     assert_eq!((file.plan(PAGE, len), file.block_at(first)), (Plan::Block, 0));
     let (second, _) = allocate(file, PAGE, len);
-    // SAFETY: memory of this test.
-    unsafe { sys::protect(second + PAGE, PAGE, libc::PROT_READ) }.unwrap();
+    protect(second + PAGE, PAGE, libc::PROT_READ);
     free(file, second, len);
     assert_eq!(file.plan(PAGE, len), Plan::Block);
     let (third, _) = allocate(file, PAGE, len);
