@@ -74,11 +74,11 @@ fn tables_tell_what_was_published() {
     let (found, seen) = theirs.qp(qp.qpn).unwrap();
     assert_eq!(found, qp);
     assert_eq!(theirs.qp(qp.qpn ^ 1 << 20), None, "another slot's queue pair at the same index");
-    assert!(theirs.qp_unchanged(&seen));
+    assert!(theirs.is_unchanged(&seen));
     ours.set_failure(qp.qpn, [1; 5]);
     assert_eq!(theirs.failure(qp.qpn), None, "the queue pair is still published");
     ours.remove_qp(qp.qpn);
-    assert!(!theirs.qp_unchanged(&seen));
+    assert!(!theirs.is_unchanged(&seen));
     assert_eq!(theirs.qp(qp.qpn), None);
     ours.set_failure(qp.qpn, [1, 2, 3, 4, u64::MAX]);
     assert_eq!(theirs.qp(qp.qpn), None);
@@ -90,9 +90,9 @@ fn tables_tell_what_was_published() {
     assert!(ours.set_key(&key(0x100)));
     let (found, seen) = theirs.key(0x100).unwrap();
     assert_eq!(found, key(0x100));
-    assert!(theirs.key_unchanged(&seen));
+    assert!(theirs.is_unchanged(&seen));
     assert!(ours.set_key(&KeyEntry { access: 1, ..key(0x100) }));
-    assert!(!theirs.key_unchanged(&seen));
+    assert!(!theirs.is_unchanged(&seen));
     assert_eq!(theirs.key(0x100).unwrap().0.access, 1);
     ours.remove_key(0x100);
     assert_eq!(theirs.key(0x100), None);

@@ -57,7 +57,7 @@ impl<const N: u64> Shared<N> {
 
     fn map(fd: &OwnedFd) -> Result<Self, ShmError> {
         let map = Mapping::new(fd.as_fd(), Self::LEN, Access::Write)?;
-        map.populate(Access::Write);
+        map.populate();
         Ok(Shared { map })
     }
 

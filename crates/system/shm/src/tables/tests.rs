@@ -127,7 +127,7 @@ fn tru_3_tables_that_are_let_go_are_empty() {
     assert_eq!((entry, mappings_of(&file)), (key(0x100, 5), 2));
     thread::scope(|scope| {
         let looking = scope.spawn(|| {
-            while theirs.key_unchanged(&seen) {
+            while theirs.is_unchanged(&seen) {
                 // The whole entry, or none.
                 assert!(theirs.key(0x100).is_none_or(|(entry, _)| entry == key(0x100, 5)));
             }
@@ -197,7 +197,7 @@ fn what_is_read_was_written_at_once() {
                 assert_eq!(found, key(0x100, found.pd));
                 assert!(found.pd >= last, "back in time");
                 last = found.pd;
-                if theirs.key_unchanged(&seen) {
+                if theirs.is_unchanged(&seen) {
                     assert!(theirs.key(0x100).is_none_or(|(next, _)| next.pd >= last));
                 }
             }
@@ -228,11 +228,11 @@ fn a_hostile_owner_achieves_wrong_entries_at_most() {
             let number = dice.next() as u32;
             if let Some((entry, seen)) = theirs.key(number) {
                 assert_eq!(entry.key, number);
-                theirs.key_unchanged(&seen);
+                theirs.is_unchanged(&seen);
             }
             if let Some((entry, seen)) = theirs.qp(number) {
                 assert_eq!(entry.qpn, number);
-                theirs.qp_unchanged(&seen);
+                theirs.is_unchanged(&seen);
             }
             theirs.sleeping();
         }
@@ -316,7 +316,7 @@ fn nobody_uses_what_was_taken_back() {
                 let mut cached = None;
                 while !stop.load(Relaxed) {
                     let _busy = user.enter(&Use::default()).unwrap();
-                    let seen = match cached.filter(|seen| owners.key_unchanged(seen)) {
+                    let seen = match cached.filter(|seen| owners.is_unchanged(seen)) {
                         Some(seen) => seen,
                         None => {
                             let Some((_, seen)) = owners.key(0x100) else { continue };
