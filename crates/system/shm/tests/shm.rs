@@ -20,22 +20,6 @@ const CHILD: &str = "ADVERB_SHM_TEST_CHILD";
 /// How long a test waits for its other process on a busy machine.
 const HANG_LIMIT: Duration = Duration::from_secs(120);
 
-#[test]
-fn a_record_crosses_a_ring() {
-    let (mut consumer, fd) = Consumer::create().unwrap();
-    let mut producer = Producer::open(fd).unwrap();
-    assert!(consumer.is_empty());
-    assert_eq!(consumer.take(|_, _| ()), Ok(None));
-    let fill = |bytes: &mut [u8]| {
-        bytes.copy_from_slice(b"hello");
-        true
-    };
-    assert_eq!(producer.push(7, 5, fill), Ok(Pushed::Done));
-    assert!(!consumer.is_empty());
-    assert_eq!(consumer.take(|tag, body| (tag, body.to_vec())), Ok(Some((7, b"hello".to_vec()))));
-    assert!(consumer.is_empty());
-}
-
 fn key(key: u32) -> KeyEntry {
     KeyEntry {
         key,
@@ -96,45 +80,6 @@ fn tables_tell_what_was_published() {
     assert_eq!(theirs.key(0x100).unwrap().0.access, 1);
     ours.remove_key(0x100);
     assert_eq!(theirs.key(0x100), None);
-}
-
-#[test]
-fn hazards_hold_an_owner_back() {
-    // `user` uses another owner's published objects; `watched` is this owner's view of the hazards.
-    let (user, fd) = Published::create().unwrap();
-    let watched = PeerTables::open(fd).unwrap();
-    let quiet = || watched.wait_quiet(Duration::from_millis(5), || false);
-    assert!(quiet());
-    let busy = user.enter(&Use::default()).unwrap();
-    assert!(user.enter(&Use::default()).is_none(), "a thread has one mark");
-    assert!(!quiet());
-    drop(busy);
-    assert!(quiet());
-    let _busy = user.enter(&Use::default()).unwrap();
-    assert!(!watched.wait_quiet(Duration::MAX, || true), "gone");
-}
-
-#[test]
-fn each_announcement_of_sleep_is_another() {
-    let (ours, fd) = Published::create().unwrap();
-    let theirs = PeerTables::open(fd).unwrap();
-    assert!(theirs.sleeping().is_multiple_of(2), "awake at first");
-    ours.set_sleeping(false);
-    let awake = theirs.sleeping();
-    ours.set_sleeping(true);
-    let first = theirs.sleeping();
-    // A second announcement during sleep: a peer that has woken the process once does so again.
-    ours.set_sleeping(true);
-    let second = theirs.sleeping();
-    assert!(
-        awake.is_multiple_of(2) && first % 2 == 1 && second % 2 == 1,
-        "{awake} {first} {second}"
-    );
-    assert_ne!(first, second);
-    ours.set_sleeping(false);
-    let last = theirs.sleeping();
-    ours.set_sleeping(false);
-    assert!(last.is_multiple_of(2) && last != awake && theirs.sleeping() == last);
 }
 
 /// A random number generator for sizes, bytes and positions.

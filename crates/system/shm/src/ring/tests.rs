@@ -282,6 +282,18 @@ impl Cells for Fickle {
     }
 }
 
+/// Such cells, and the number of looks at their words.
+fn fickle(values: Vec<u64>) -> (Fickle, std::rc::Rc<std::cell::Cell<u32>>) {
+    let looks = std::rc::Rc::new(std::cell::Cell::new(0));
+    let cells = Fickle {
+        words: (0..=CELLS).map(|_| AtomicU64::new(0)).collect(),
+        body: vec![0; CELLS as usize * CELL],
+        values: std::cell::RefCell::new(values.into()),
+        looks: looks.clone(),
+    };
+    (cells, looks)
+}
+
 fn header() -> impl Strategy<Value = u64> {
     let kind = prop_oneof![8 => Just(1u64), 3 => Just(2), 1 => any::<u8>().prop_map(u64::from)];
     let len = prop_oneof![4 => 0..600u64, 1 => any::<u32>().prop_map(u64::from)];
@@ -297,14 +309,7 @@ proptest! {
     fn words_that_change_between_two_looks_break_nothing(
         values in proptest::collection::vec(prop_oneof![9 => header(), 1 => Just(0)], 1..60),
     ) {
-        let looks = std::rc::Rc::new(std::cell::Cell::new(0));
-        let words = (0..=CELLS).map(|_| AtomicU64::new(0)).collect();
-        let cells = Fickle {
-            words,
-            body: vec![0; CELLS as usize * CELL],
-            values: std::cell::RefCell::new(values.into()),
-            looks: looks.clone(),
-        };
+        let (cells, looks) = fickle(values);
         let mut reader = Reader::new(cells);
         let mut broken = false;
         for _ in 0..60 {
@@ -325,14 +330,7 @@ proptest! {
         values in proptest::collection::vec(prop_oneof![8 => 0..40u64, 1 => any::<u64>()], 0..60),
         lengths in proptest::collection::vec(0..=max_body(CELLS), 1..40),
     ) {
-        let looks = std::rc::Rc::new(std::cell::Cell::new(0));
-        let words = (0..=CELLS).map(|_| AtomicU64::new(0)).collect();
-        let cells = Fickle {
-            words,
-            body: vec![0; CELLS as usize * CELL],
-            values: std::cell::RefCell::new(values.into()),
-            looks: looks.clone(),
-        };
+        let (cells, looks) = fickle(values);
         let mut writer = Writer::new(cells);
         let mut broken = false;
         for len in lengths {
