@@ -53,11 +53,19 @@ pub use wait::poll;
 pub use wait::{add_byte, take_byte, wait_apart};
 
 use std::io;
+use std::os::fd::RawFd;
 
 use libc::c_int;
 
 fn check(result: c_int) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// A non-blocking socket.
+fn socket(domain: c_int, kind: c_int, protocol: c_int) -> io::Result<RawFd> {
+    let kind = kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: all arguments are integers.
+    check(unsafe { libc::socket(domain, kind, protocol) })
 }
 
 fn check_len(result: isize) -> io::Result<usize> {

@@ -57,6 +57,24 @@ impl ControlWriter<'_> {
     }
 }
 
+/// The header of a message with these parts.
+pub(super) fn message_header(parts: &mut [libc::iovec]) -> libc::msghdr {
+    // SAFETY: all zeros is an empty message header.
+    let mut header: libc::msghdr = unsafe { mem::zeroed() };
+    (header.msg_iov, header.msg_iovlen) = (parts.as_mut_ptr(), parts.len() as _);
+    header
+}
+
+/// A part to send.
+pub(super) fn part(bytes: &[u8]) -> libc::iovec {
+    libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
+}
+
+/// A part to receive into.
+pub(super) fn part_mut(bytes: &mut [u8]) -> libc::iovec {
+    libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() }
+}
+
 /// `sendmsg` without waiting.
 ///
 /// # Safety
@@ -89,13 +107,10 @@ pub fn send(
     options: SendOptions,
 ) -> io::Result<usize> {
     let mut control = Control([0; 128]);
-    let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    // SAFETY: all zeros is an empty message header.
-    let mut header: libc::msghdr = unsafe { mem::zeroed() };
+    let mut parts = [part(bytes)];
+    let mut header = message_header(&mut parts);
     header.msg_name = (&raw const to.storage).cast_mut().cast();
     header.msg_namelen = to.len;
-    header.msg_iov = &mut part;
-    header.msg_iovlen = 1;
     header.msg_control = (&raw mut control).cast();
     let mut items = ControlWriter { header: &mut header, used: 0 };
     if options.segment != 0 {
@@ -206,8 +221,7 @@ impl RecvVec {
             let header = &mut headers[i].write(unsafe { mem::zeroed() }).msg_hdr;
             header.msg_name = self.names[i].as_mut_ptr();
             header.msg_namelen = size_of::<libc::sockaddr_storage>() as socklen_t;
-            header.msg_iov = parts[i]
-                .write(libc::iovec { iov_base: chunk.as_mut_ptr().cast(), iov_len: DATAGRAM });
+            header.msg_iov = parts[i].write(part_mut(chunk));
             header.msg_iovlen = 1;
             header.msg_control = (&raw mut self.controls[i]).cast();
             header.msg_controllen = size_of::<Control>() as _;
