@@ -336,10 +336,6 @@ fn absent() -> c_int {
     -1
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_execve(path: Path, argv: List, envp: List) -> c_int {
     // SAFETY: the caller's arguments.
@@ -349,10 +345,6 @@ pub unsafe extern "C" fn adverb_preload_execve(path: Path, argv: List, envp: Lis
     unsafe { real(path, argv, envp) }
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_execvpe(path: Path, argv: List, envp: List) -> c_int {
     // SAFETY: the caller's arguments.
@@ -362,10 +354,6 @@ pub unsafe extern "C" fn adverb_preload_execvpe(path: Path, argv: List, envp: Li
     unsafe { real(path, argv, envp) }
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_execv(path: Path, argv: List) -> c_int {
     // SAFETY: the caller's arguments, and the program's environment.
@@ -375,10 +363,6 @@ pub unsafe extern "C" fn adverb_preload_execv(path: Path, argv: List) -> c_int {
     unsafe { real(path, argv) }
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_execvp(path: Path, argv: List) -> c_int {
     // SAFETY: the caller's arguments, and the program's environment.
@@ -388,10 +372,6 @@ pub unsafe extern "C" fn adverb_preload_execvp(path: Path, argv: List) -> c_int 
     unsafe { real(path, argv) }
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_fexecve(fd: c_int, argv: List, envp: List) -> c_int {
     // SAFETY: the caller's arguments.
@@ -405,10 +385,6 @@ pub unsafe extern "C" fn adverb_preload_fexecve(fd: c_int, argv: List, envp: Lis
     unsafe { real(fd, argv, envp) }
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_execveat(
     dir: c_int,
@@ -436,9 +412,6 @@ type Spawn =
     unsafe extern "C" fn(*mut c_int, Path, *const c_void, *const c_void, List, List) -> c_int;
 
 /// The common part of the two functions that start a child.
-///
-/// # Safety
-/// As for the C library's functions.
 unsafe fn spawn(
     real: Option<*mut c_void>,
     searched: bool,
@@ -456,10 +429,6 @@ unsafe fn spawn(
     }
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_posix_spawn(
     pid: *mut c_int,
@@ -473,10 +442,6 @@ pub unsafe extern "C" fn adverb_preload_posix_spawn(
     unsafe { spawn(SPAWN.get(), false, pid, path, [actions, attributes], [argv, envp]) }
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_posix_spawnp(
     pid: *mut c_int,

@@ -54,7 +54,6 @@ fn end(status: c_int) -> ! {
     }
 }
 
-/// Replaces the C library's function of this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn adverb_preload__exit(status: c_int) -> ! {
     end(status)

@@ -26,10 +26,17 @@
 //!
 //! Waits for a channel's descriptor drive the device (module [`waits`]).
 //!
+//! A function with the prefix `adverb_preload_` takes the place of the C library's function of the
+//! same name (`build.rs`), and has the contract of that function.
+//!
 //! This crate does not allocate, panic, take locks, or keep state that a `fork` could tear. It
 //! looks up the functions of the C library while the object is loaded. It works with every C
 //! library that has the functions the program calls, including musl.
 #![allow(unsafe_code, reason = "functions in the place of the C library's")]
+#![allow(
+    clippy::missing_safety_doc,
+    reason = "the contracts are those of the C library's functions"
+)]
 
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 compile_error!(
@@ -77,9 +84,6 @@ macro_rules! interpose {
 
         $(
             /// Replaces the C library's function of this name, with a redirected path.
-            ///
-            /// # Safety
-            /// As for the C library's function.
             #[unsafe(no_mangle)]
             pub unsafe extern "C-unwind" fn $symbol($($arg: $ty),*) -> $ret {
                 let Some(real) = REAL[Id::$symbol as usize].get() else {
@@ -184,9 +188,6 @@ interpose! {
 macro_rules! opening {
     ($( $symbol:ident $inner:ident ( $($arg:ident : $ty:ty),* ) of $path:ident $flags:ident; )*) => { $(
         /// Replaces the C library's function of this name, with a redirected path.
-        ///
-        /// # Safety
-        /// As for the C library's function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $symbol($($arg: $ty),*) -> c_int {
             // SAFETY: the caller's arguments.
@@ -207,9 +208,6 @@ opening! {
 }
 
 /// `realpath`: the result is the path that the program would see, without the prepared directory.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_preload_realpath(
     path: Path,
@@ -223,9 +221,6 @@ pub unsafe extern "C-unwind" fn adverb_preload_realpath(
 pub const BY_ANOTHER: &[&str] = &["canonicalize_file_name"];
 
 /// `canonicalize_file_name`: `realpath` into memory that the C library allocates.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_preload_canonicalize_file_name(path: Path) -> *mut c_char {
     // SAFETY: the caller's argument; with a null buffer `realpath` allocates.
@@ -233,9 +228,6 @@ pub unsafe extern "C-unwind" fn adverb_preload_canonicalize_file_name(path: Path
 }
 
 /// The `_FORTIFY_SOURCE` variant of `realpath`.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload___realpath_chk(
     path: Path,

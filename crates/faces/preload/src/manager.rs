@@ -152,9 +152,6 @@ fn let_go(fd: c_int) {
 
 /// Replaces the C library's function of this name. Reading the file fails, as with the kernel's
 /// file.
-///
-/// # Safety
-/// As for the C library's function. The same applies to all functions below.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_read(fd: c_int, to: *mut c_void, len: usize) -> isize {
     if of(fd).is_some() {
@@ -168,9 +165,6 @@ pub unsafe extern "C" fn adverb_preload_read(fd: c_int, to: *mut c_void, len: us
 }
 
 /// The `_FORTIFY_SOURCE` variant of `read`.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload___read_chk(
     fd: c_int,
@@ -290,9 +284,6 @@ extern "C" fn answer(done: isize, library: usize) -> isize {
 /// A thread may be cancelled while it waits for an event here, and then its stack is unwound. No
 /// Rust function is on the stack below the wait. In a release build, a Rust function would have a
 /// guard against unwinding, and the guard needs the panic routines.
-///
-/// # Safety
-/// As for the C library's function.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
@@ -326,9 +317,6 @@ pub unsafe extern "C" fn adverb_preload_write(
 }
 
 /// Replaces the C library's function of this name. The bytes are a command.
-///
-/// # Safety
-/// As for the C library's function.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
@@ -363,10 +351,6 @@ pub unsafe extern "C" fn adverb_preload_write(
     )
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_close(fd: c_int) -> c_int {
     let_go(fd);
@@ -387,10 +371,6 @@ fn duplicated(from: c_int, library: Option<c_int>, fd: c_int) -> c_int {
     fd
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_dup(fd: c_int) -> c_int {
     match real!(DUP: fn(c_int) -> c_int) {
@@ -400,10 +380,6 @@ pub unsafe extern "C" fn adverb_preload_dup(fd: c_int) -> c_int {
     }
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_dup2(fd: c_int, to: c_int) -> c_int {
     let Some(real) = real!(DUP2: fn(c_int, c_int) -> c_int) else { return result(libc::ENOSYS) };
@@ -415,10 +391,6 @@ pub unsafe extern "C" fn adverb_preload_dup2(fd: c_int, to: c_int) -> c_int {
     duplicated(fd, library, unsafe { real(fd, to) })
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
     let Some(real) = real!(DUP3: fn(c_int, c_int, c_int) -> c_int) else {
@@ -433,9 +405,6 @@ pub unsafe extern "C" fn adverb_preload_dup3(fd: c_int, to: c_int, flags: c_int)
 }
 
 /// `fcntl`, under either of its names.
-///
-/// # Safety
-/// As for the C library's function.
 unsafe fn control(real: &Real, fd: c_int, what: c_int, with: *mut c_void) -> c_int {
     // SAFETY: the third argument is variadic in C, and on the supported machines it is passed like
     // a fixed argument. If the caller passes no third argument, the value read here is passed on
@@ -457,20 +426,12 @@ unsafe fn control(real: &Real, fd: c_int, what: c_int, with: *mut c_void) -> c_i
     duplicated(fd, library, unsafe { real(fd, what, with) })
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_fcntl(fd: c_int, what: c_int, with: *mut c_void) -> c_int {
     // SAFETY: the caller's arguments.
     unsafe { control(&FCNTL, fd, what, with) }
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_fcntl64(
     fd: c_int,
@@ -496,10 +457,6 @@ unsafe fn kind(fd: c_int, to: *mut libc::stat) -> Option<c_int> {
 /// Defines `fstat` under one of its names.
 macro_rules! fstat {
     ($( $symbol:ident $real:ident ( $($arg:ident : $ty:ty),* ); )*) => { $(
-        /// Replaces the C library's function of this name.
-        ///
-        /// # Safety
-        /// As for the C library's function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $symbol($($arg: $ty,)* fd: c_int, to: *mut libc::stat) -> c_int {
             // SAFETY: `to` is the caller's.

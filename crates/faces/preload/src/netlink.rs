@@ -107,10 +107,6 @@ fn port(fd: c_int) -> Option<u32> {
     name.take(8).try_fold(0_u32, |sum, digit| Some(sum << 4 | char::from(digit).to_digit(16)?))
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function. The same applies to all functions below.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_socket(
     domain: c_int,
@@ -185,9 +181,6 @@ fn drain(fd: c_int) {
 
 /// Replaces the C library's function of this name. The socket already has its name, and keeps its
 /// port.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_bind(
     fd: c_int,
@@ -222,10 +215,6 @@ unsafe fn write_address(to: *mut c_void, room: usize, port: u32) {
 
 const ADDRESS: socklen_t = size_of::<sockaddr_nl>() as socklen_t;
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_getsockname(
     fd: c_int,
@@ -252,9 +241,6 @@ pub unsafe extern "C" fn adverb_preload_getsockname(
 
 /// Replaces the C library's function of this name. Netlink options about acknowledgements and
 /// groups do not affect these answers, so they are ignored.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_setsockopt(
     fd: c_int,
@@ -328,10 +314,6 @@ unsafe fn ask(fd: c_int, port: u32, pieces: &[iovec]) -> isize {
     }
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_preload_send(
     fd: c_int,
@@ -350,10 +332,6 @@ pub unsafe extern "C-unwind" fn adverb_preload_send(
     }
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_preload_sendto(
     fd: c_int,
@@ -375,10 +353,6 @@ pub unsafe extern "C-unwind" fn adverb_preload_sendto(
     }
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_preload_sendmsg(
     fd: c_int,
@@ -416,10 +390,6 @@ unsafe fn from_kernel(to: *mut sockaddr, len: *mut socklen_t, room: usize) {
     }
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_recvfrom(
     fd: c_int,
@@ -446,9 +416,6 @@ pub unsafe extern "C" fn adverb_preload_recvfrom(
 }
 
 /// The `_FORTIFY_SOURCE` variant of `recvfrom`.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload___recvfrom_chk(
     fd: c_int,
@@ -475,10 +442,6 @@ pub unsafe extern "C" fn adverb_preload___recvfrom_chk(
     }
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_recvmsg(
     fd: c_int,

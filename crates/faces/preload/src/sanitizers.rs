@@ -23,19 +23,16 @@ const TSAN: &str = concat!(include_str!("tsan.supp"), "\0");
 /// if only this memory refers to them.
 const LSAN: &CStr = c"leak:libibverbs.so\n";
 
-/// Replaces the C library's function of this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn adverb_preload___asan_default_options() -> *const c_char {
     ASAN.as_ptr()
 }
 
-/// Replaces the C library's function of this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn adverb_preload___tsan_default_suppressions() -> *const c_char {
     TSAN.as_ptr().cast()
 }
 
-/// Replaces the C library's function of this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn adverb_preload___lsan_default_suppressions() -> *const c_char {
     LSAN.as_ptr()

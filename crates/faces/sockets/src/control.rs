@@ -18,9 +18,6 @@ fn of_theirs(fd: c_int, what: c_int, with: *mut c_void) -> c_int {
 
 /// Replaces the function of this name. In C the third argument is variadic. On the supported
 /// machines it is passed like a fixed argument.
-///
-/// # Safety
-/// As for the C library's function. The same holds for all functions below.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_fcntl(
     fd: c_int,
@@ -34,9 +31,6 @@ pub unsafe extern "C-unwind" fn adverb_sockets_fcntl(
 }
 
 /// The name of `fcntl` in programs with large file support.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_fcntl64(
     fd: c_int,
@@ -63,10 +57,6 @@ unsafe fn as_socket(fd: c_int, to: *mut stat, said: c_int) -> c_int {
     said
 }
 
-/// Replaces the function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_fstat(fd: c_int, to: *mut stat) -> c_int {
     let said = next!(new c"fstat": fn(fd => c_int, to => *mut stat) -> c_int);
@@ -75,9 +65,6 @@ pub unsafe extern "C-unwind" fn adverb_sockets_fstat(fd: c_int, to: *mut stat) -
 }
 
 /// Replaces the function of this name. `stat64` has the same layout as `stat`.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_fstat64(fd: c_int, to: *mut stat) -> c_int {
     let said = next!(new c"fstat64": fn(fd => c_int, to => *mut stat) -> c_int);
@@ -86,9 +73,6 @@ pub unsafe extern "C-unwind" fn adverb_sockets_fstat64(fd: c_int, to: *mut stat)
 }
 
 /// Replaces the function of this name. After an error the program uses `read` and `write` instead.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_sendfile(
     to: c_int,
@@ -102,10 +86,6 @@ pub unsafe extern "C-unwind" fn adverb_sockets_sendfile(
     next!(new c"sendfile": fn(to => c_int, from => c_int, at => *mut off64_t, len => usize) -> isize)
 }
 
-/// Replaces the function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_sendfile64(
     to: c_int,
@@ -119,10 +99,6 @@ pub unsafe extern "C-unwind" fn adverb_sockets_sendfile64(
     next!(new c"sendfile64": fn(to => c_int, from => c_int, at => *mut off64_t, len => usize) -> isize)
 }
 
-/// Replaces the function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_splice(
     from: c_int,
@@ -142,9 +118,6 @@ pub unsafe extern "C-unwind" fn adverb_sockets_splice(
 
 /// Replaces the function of this name. A socket of librspreload is refused: data that a program
 /// writes to a duplicate would be lost.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_dup(fd: c_int) -> c_int {
     if is_theirs(fd) {

@@ -171,10 +171,6 @@ fn change(set: c_int, how: c_int, fd: c_int, event: Option<epoll_event>) -> Resu
     Ok(())
 }
 
-/// Replaces the function of this name.
-///
-/// # Safety
-/// As for the C library's function. The same holds for all functions below.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_epoll_ctl(
     set: c_int,
@@ -282,10 +278,6 @@ unsafe fn wait(
     }
 }
 
-/// Replaces the function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_epoll_wait(
     set: c_int,
@@ -297,10 +289,6 @@ pub unsafe extern "C-unwind" fn adverb_sockets_epoll_wait(
     unsafe { wait(set, to, most, Limit::of_millis(millis), core::ptr::null()) }
 }
 
-/// Replaces the function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_epoll_pwait(
     set: c_int,
@@ -313,10 +301,6 @@ pub unsafe extern "C-unwind" fn adverb_sockets_epoll_pwait(
     unsafe { wait(set, to, most, Limit::of_millis(millis), mask) }
 }
 
-/// Replaces the function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_epoll_pwait2(
     set: c_int,

@@ -35,9 +35,6 @@ fn set_blocking(fd: c_int, blocks: bool) -> c_int {
 
 /// Replaces the function of this name. Stream sockets come from librspreload, also with flags.
 /// Datagram sockets come from the kernel.
-///
-/// # Safety
-/// As for the C library's function. The same holds for all functions below.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_socket(
     domain: c_int,
@@ -58,10 +55,6 @@ pub unsafe extern "C-unwind" fn adverb_sockets_socket(
     with_flags(fd, flags)
 }
 
-/// Replaces the function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_accept(
     fd: c_int,
@@ -73,10 +66,6 @@ pub unsafe extern "C-unwind" fn adverb_sockets_accept(
     new
 }
 
-/// Replaces the function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_accept4(
     fd: c_int,
@@ -91,10 +80,6 @@ pub unsafe extern "C-unwind" fn adverb_sockets_accept4(
     next!(new c"accept4": fn(fd => c_int, from => *mut sockaddr, len => *mut socklen_t, flags => c_int) -> c_int)
 }
 
-/// Replaces the function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_ioctl(
     fd: c_int,
@@ -109,9 +94,6 @@ pub unsafe extern "C-unwind" fn adverb_sockets_ioctl(
 }
 
 /// The variant of `read` for `_FORTIFY_SOURCE`.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets___read_chk(
     fd: c_int,
@@ -126,9 +108,6 @@ pub unsafe extern "C-unwind" fn adverb_sockets___read_chk(
 }
 
 /// The variant of `recv` for `_FORTIFY_SOURCE`.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets___recv_chk(
     fd: c_int,
@@ -145,9 +124,6 @@ pub unsafe extern "C-unwind" fn adverb_sockets___recv_chk(
 }
 
 /// The variant of `recvfrom` for `_FORTIFY_SOURCE`.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets___recvfrom_chk(
     fd: c_int,

@@ -153,10 +153,6 @@ unsafe fn has_theirs(polls: *const pollfd, n: nfds_t) -> bool {
     !polls.is_null() && (0..n as usize).any(|at| is_theirs(unsafe { (*polls.add(at)).fd }))
 }
 
-/// Replaces the function of this name.
-///
-/// # Safety
-/// As for the C library's function. The same holds for all functions below.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_poll(
     polls: *mut pollfd,
@@ -172,10 +168,6 @@ pub unsafe extern "C-unwind" fn adverb_sockets_poll(
     poll(polls, Limit::of_millis(millis))
 }
 
-/// Replaces the function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_ppoll(
     polls: *mut pollfd,
@@ -200,9 +192,6 @@ pub unsafe extern "C-unwind" fn adverb_sockets_ppoll(
 }
 
 /// The variant of `ppoll` for `_FORTIFY_SOURCE`.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets___ppoll_chk(
     polls: *mut pollfd,
@@ -220,9 +209,6 @@ pub unsafe extern "C-unwind" fn adverb_sockets___ppoll_chk(
 }
 
 /// The variant of `poll` for `_FORTIFY_SOURCE`.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets___poll_chk(
     polls: *mut pollfd,
@@ -319,10 +305,6 @@ unsafe fn select_by_poll(mut polls: Vec<pollfd>, sets: [*mut fd_set; 3], limit: 
     unsafe { answer(&polls, sets) }
 }
 
-/// Replaces the function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_select(
     n: c_int,
@@ -358,10 +340,6 @@ pub unsafe extern "C-unwind" fn adverb_sockets_select(
     }
 }
 
-/// Replaces the function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_pselect(
     n: c_int,

@@ -11,10 +11,6 @@ use super::functions::{C_SYSCALL, MADVISE};
 use super::hooks::hooks;
 use crate::real::{errno, real, result, set_errno};
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_madvise(
     addr: *mut c_void,
@@ -26,9 +22,6 @@ pub unsafe extern "C" fn adverb_preload_madvise(
 }
 
 /// The body of `madvise`.
-///
-/// # Safety
-/// As for the C library's function.
 #[inline(never)]
 pub(super) unsafe fn advise(addr: *mut c_void, len: usize, advice: c_int) -> c_int {
     if let Some(hooks) = hooks() {
@@ -103,9 +96,6 @@ unsafe fn raw(number: i64, [a, b, c]: [u64; 3]) -> i64 {
 }
 
 /// Replaces the C library's function of this name (glibc 2.36).
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_process_madvise(
     pidfd: c_int,
@@ -119,9 +109,6 @@ pub unsafe extern "C" fn adverb_preload_process_madvise(
 }
 
 /// The body of `process_madvise`.
-///
-/// # Safety
-/// As for the C library's function.
 #[inline(never)]
 pub(super) unsafe fn advise_many(
     pidfd: c_int,

@@ -9,9 +9,6 @@ use crate::real::{errno, real, set_errno};
 
 /// Replaces the C library's function of this name. The fifth argument exists only if the flags need
 /// it. If the caller passes none, the value read here is passed on and not used.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_mremap(
     addr: *mut c_void,
@@ -25,9 +22,6 @@ pub unsafe extern "C" fn adverb_preload_mremap(
 }
 
 /// The body of `mremap`.
-///
-/// # Safety
-/// As for the C library's function.
 #[inline(never)]
 pub(super) unsafe fn remap(
     addr: *mut c_void,

@@ -11,9 +11,6 @@ use super::remap::remap;
 use crate::real::{real, result};
 
 /// System calls that the device needs to see even if the program makes them through `syscall`.
-///
-/// # Safety
-/// As for the C library's function.
 unsafe extern "C" fn seen(number: i64, a: u64, b: u64, c: u64, d: u64, e: u64) -> i64 {
     match number {
         // SAFETY: the caller's arguments, each of the type that the call takes.
@@ -50,9 +47,6 @@ pub fn look_up() {
 }
 
 /// Handles a `syscall` before [`look_up`].
-///
-/// # Safety
-/// As for the C library's function.
 unsafe extern "C" fn early() -> *mut c_void {
     look_up();
     SYSCALL.load(Ordering::Acquire)
@@ -64,9 +58,6 @@ const CLONE_ARGS: usize = 64;
 /// Replaces the C library's function of this name. Calls that the device does not need to see go to
 /// the C library's function with unchanged registers and stack, because `vfork` and `clone` return
 /// twice.
-///
-/// # Safety
-/// As for the C library's function.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
@@ -145,9 +136,6 @@ pub unsafe extern "C" fn adverb_preload_syscall() {
 }
 
 /// Replaces the C library's function of this name. See the x86-64 version.
-///
-/// # Safety
-/// As for the C library's function.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]

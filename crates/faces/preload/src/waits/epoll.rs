@@ -56,10 +56,6 @@ fn wait(
     Waiting { hooks, kinds, call, mask, ask, alone }.run(&mut polls, 1)
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function. The same holds for all functions below.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_epoll_wait(
     set: c_int,
@@ -80,10 +76,6 @@ pub unsafe extern "C" fn adverb_preload_epoll_wait(
     }
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_epoll_pwait(
     set: c_int,
@@ -105,10 +97,6 @@ pub unsafe extern "C" fn adverb_preload_epoll_pwait(
     }
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_epoll_pwait2(
     set: c_int,
@@ -140,10 +128,6 @@ pub unsafe extern "C" fn adverb_preload_epoll_pwait2(
     unsafe { real(set, to, most, time, mask) }
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_epoll_ctl(
     set: c_int,

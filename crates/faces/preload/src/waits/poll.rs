@@ -61,10 +61,6 @@ fn wait(
     Waiting { hooks, kinds, call, mask, ask, alone }.run(&mut own, n as usize)
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function. The same holds for all functions below.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_poll(
     polls: *mut pollfd,
@@ -82,10 +78,6 @@ pub unsafe extern "C" fn adverb_preload_poll(
     }
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_ppoll(
     polls: *mut pollfd,
@@ -117,9 +109,6 @@ pub unsafe extern "C" fn adverb_preload_ppoll(
 }
 
 /// The variant of `poll` for `_FORTIFY_SOURCE`.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload___poll_chk(
     polls: *mut pollfd,
@@ -139,9 +128,6 @@ pub unsafe extern "C" fn adverb_preload___poll_chk(
 }
 
 /// The variant of `ppoll` for `_FORTIFY_SOURCE`.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload___ppoll_chk(
     polls: *mut pollfd,

@@ -138,10 +138,6 @@ impl Driven {
     }
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function. The same holds for all functions below.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_select(
     n: c_int,
@@ -222,10 +218,6 @@ unsafe fn select_driven(
     Some(found)
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_pselect(
     n: c_int,

@@ -73,8 +73,8 @@ impl Hazard {
     }
 
     /// Sets the hazard, which must be clear. Suppose an owner wrote to its tables, and its
-    /// following [`Inside::now`] did not see this hazard. Then reads of the tables after this call see
-    /// the owner's write, or a newer value.
+    /// following [`Inside::now`] did not see this hazard. Then reads of the tables after this call
+    /// see the owner's write, or a newer value.
     #[inline]
     pub(super) fn enter(&self, at: &Use) {
         if !self.names(at) {
