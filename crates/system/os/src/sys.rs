@@ -17,6 +17,7 @@ pub mod netlink;
 mod options;
 mod packet;
 mod process;
+mod raw;
 mod terminal;
 mod transit;
 mod wait;
@@ -52,22 +53,4 @@ pub use transit::{Transit, drop_transit_after_fork, note_transit_before_fork};
 pub use wait::poll;
 pub use wait::{add_byte, take_byte, wait_apart};
 
-use std::io;
-use std::os::fd::RawFd;
-
-use libc::c_int;
-
-fn check(result: c_int) -> io::Result<c_int> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
-}
-
-/// A non-blocking socket.
-fn socket(domain: c_int, kind: c_int, protocol: c_int) -> io::Result<RawFd> {
-    let kind = kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: all arguments are integers.
-    check(unsafe { libc::socket(domain, kind, protocol) })
-}
-
-fn check_len(result: isize) -> io::Result<usize> {
-    usize::try_from(result).map_err(|_| io::Error::last_os_error())
-}
+use raw::{check, check_len};

@@ -1,4 +1,5 @@
 //! Messages with ancillary data: sending datagrams and GSO runs, receiving batches of datagrams.
+use super::raw::{message_header, part, part_mut};
 use super::{Fd, RawAddr, check_len};
 use libc::{c_int, socklen_t};
 use std::io;
@@ -55,24 +56,6 @@ impl ControlWriter<'_> {
         self.used += space;
         self.header.msg_controllen = self.used as _;
     }
-}
-
-/// The header of a message with these parts.
-pub(super) fn message_header(parts: &mut [libc::iovec]) -> libc::msghdr {
-    // SAFETY: all zeros is an empty message header.
-    let mut header: libc::msghdr = unsafe { mem::zeroed() };
-    (header.msg_iov, header.msg_iovlen) = (parts.as_mut_ptr(), parts.len() as _);
-    header
-}
-
-/// A part to send.
-pub(super) fn part(bytes: &[u8]) -> libc::iovec {
-    libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
-}
-
-/// A part to receive into.
-pub(super) fn part_mut(bytes: &mut [u8]) -> libc::iovec {
-    libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() }
 }
 
 /// `sendmsg` without waiting.

@@ -4,9 +4,7 @@
 //! makes the last close, even if it never reads the message. The last close of some descriptors
 //! waits: a TCP socket with `SO_LINGER` waits as long as its sender likes. The kernel does not wait
 //! when a thread ends. So the end of a thread closes a connection with unread messages (TRU-2).
-use super::datagram::{message_header, part_mut};
-use super::local::accept_raw;
-use super::options::{get_value, set_value};
+use super::raw::{accept_raw, get_value, message_header, part_mut, set_value};
 use libc::c_uint;
 use std::io;
 use std::mem::MaybeUninit;

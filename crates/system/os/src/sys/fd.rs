@@ -1,6 +1,6 @@
 //! The descriptors of a process's sockets, in a table for the child of a fork to close.
 use super::ending::end_connection;
-use super::socket;
+use super::raw::socket;
 use std::fs::File;
 use std::io;
 use std::mem::{ManuallyDrop, MaybeUninit};

@@ -1,5 +1,5 @@
 //! Socket options for multicast groups.
-use super::options::set_value;
+use super::raw::set_value;
 use super::{Fd, set_option};
 use libc::c_int;
 use std::io;

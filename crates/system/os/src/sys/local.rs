@@ -1,10 +1,9 @@
 //! Sockets between processes of one host: `AF_UNIX`, connected, with message boundaries.
 use super::datagram::{
-    Control, ControlWriter, first_int, for_each_control, message_header, part, part_mut,
-    receive_message, send_message,
+    Control, ControlWriter, first_int, for_each_control, receive_message, send_message,
 };
-use super::options::get_value;
-use super::{Fd, FdTable, RawAddr, Transit, check, check_len, close_received, socket};
+use super::raw::{accept_raw, get_value, message_header, part, part_mut, socket};
+use super::{Fd, FdTable, RawAddr, Transit, check, check_len, close_received};
 use libc::{c_int, socklen_t};
 use std::io;
 use std::mem::{MaybeUninit, size_of};
@@ -37,14 +36,6 @@ pub fn connect(fd: &Fd, to: &RawAddr) -> io::Result<()> {
 /// Accepts a connection without waiting. Not a cancellation point.
 pub fn accept(table: &Arc<FdTable>, listener: &Fd) -> io::Result<Fd> {
     table.register_connection(accept_raw(listener.own())?)
-}
-
-pub(super) fn accept_raw(listener: RawFd) -> io::Result<RawFd> {
-    let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    let (nothing, no_len) = (ptr::null_mut::<libc::sockaddr>(), ptr::null_mut::<socklen_t>());
-    // SAFETY: no address is requested.
-    let fd = unsafe { libc::syscall(libc::SYS_accept4, listener, nothing, no_len, flags) };
-    check(fd as c_int)
 }
 
 /// The user and the process at the other end of a connection: the process that called `listen` or

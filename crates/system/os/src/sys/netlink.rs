@@ -1,6 +1,7 @@
 //! Netlink: requests to the kernel with one item or a list as the answer, changes, and
 //! notifications from the kernel.
-use super::{OwnFd, check, check_len, socket};
+use super::raw::socket;
+use super::{OwnFd, check, check_len};
 use std::io;
 use std::mem::size_of;
 use std::net::IpAddr;

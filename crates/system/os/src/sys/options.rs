@@ -1,10 +1,8 @@
 //! UDP sockets, socket options, and programs of classic BPF.
-use super::{Fd, FdTable, check, socket};
-use libc::{c_int, socklen_t};
+use super::raw::{get_value, set_value, socket};
+use super::{Fd, FdTable};
+use libc::c_int;
 use std::io;
-use std::mem::size_of;
-use std::os::fd::RawFd;
-use std::ptr;
 use std::sync::Arc;
 
 /// The word of `SO_MEMINFO` with the number of dropped packets (linux/sock_diag.h).
@@ -21,33 +19,8 @@ pub fn set_option(fd: &Fd, level: c_int, name: c_int, value: c_int) -> io::Resul
     set_value(fd.raw(), level, name, &value)
 }
 
-/// Sets an option. `T` is plain data.
-pub(super) fn set_value<T: Copy>(
-    fd: RawFd,
-    level: c_int,
-    name: c_int,
-    value: &T,
-) -> io::Result<()> {
-    let (at, len) = (ptr::from_ref(value).cast(), size_of::<T>() as socklen_t);
-    // SAFETY: `value` lives through the call and has `len` bytes; the kernel only reads it.
-    check(unsafe { libc::setsockopt(fd, level, name, at, len) }).map(drop)
-}
-
 pub fn get_option(fd: &Fd, level: c_int, name: c_int) -> io::Result<c_int> {
     get_value(fd.raw(), level, name, 0)
-}
-
-/// The value of an option. `T` is plain data; `value` is any value of it.
-pub(super) fn get_value<T: Copy>(
-    fd: RawFd,
-    level: c_int,
-    name: c_int,
-    mut value: T,
-) -> io::Result<T> {
-    let mut len = size_of::<T>() as socklen_t;
-    // SAFETY: `value` has `len` bytes, and any bytes are a valid value.
-    check(unsafe { libc::getsockopt(fd, level, name, (&raw mut value).cast(), &mut len) })?;
-    Ok(value)
 }
 
 /// Requests a buffer of `bytes`, beyond the machine's limit if the process has the privilege.

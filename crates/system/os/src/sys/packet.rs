@@ -1,9 +1,7 @@
 //! Packet sockets: whole Ethernet frames of an interface.
-use super::datagram::{
-    Control, for_each_control, message_header, part, part_mut, receive_message, send_message,
-};
-use super::options::set_value;
-use super::{Fd, FdTable, check, check_len, set_option, socket};
+use super::datagram::{Control, for_each_control, receive_message, send_message};
+use super::raw::{message_header, part, part_mut, set_value, socket};
+use super::{Fd, FdTable, check, check_len, set_option};
 use libc::{c_int, c_uchar, socklen_t};
 use std::io;
 use std::mem::{self, size_of};
