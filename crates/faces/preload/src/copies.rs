@@ -16,7 +16,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use adverb_text::copies::{Library, library};
 
 use crate::path::exists;
-use crate::real::{errno, real, reals, set_errno};
+use crate::real::{self, errno, real, reals, set_errno};
 
 /// The names that this module defines.
 pub const NAMES: &[&str] = &["dlopen"];
@@ -123,8 +123,6 @@ pub unsafe extern "C" fn adverb_preload_dlopen() {
 
 /// Looks up the C library's functions. Called before the program runs.
 pub fn look_up() {
-    for real in REALS {
-        real.get();
-    }
+    real::look_up(REALS);
     REAL.store(DLOPEN.get().unwrap_or(core::ptr::null_mut()), Ordering::Release);
 }

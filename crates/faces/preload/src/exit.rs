@@ -19,13 +19,6 @@ type Hook = extern "C" fn(c_int) -> c_int;
 
 static HOOK: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Looks up the C library's functions.
-pub fn look_up() {
-    for real in REALS {
-        real.get();
-    }
-}
-
 /// Registers a function to call before the process ends by `_exit`. The function must stay valid as
 /// long as the process.
 #[unsafe(no_mangle)]

@@ -245,12 +245,10 @@ extern "C" fn look_up_all() {
         real.get();
     }
     memory::look_up();
-    netlink::look_up();
-    manager::look_up();
+    let others = [netlink::REALS, manager::REALS, links::REALS, exit::REALS];
+    others.into_iter().for_each(real::look_up);
     copies::look_up();
     exec::look_up();
-    links::look_up();
-    exit::look_up();
     waits::look_up();
 }
 

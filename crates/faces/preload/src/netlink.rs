@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use adverb_nldev::{Objects, Table, answer, needs_objects};
 use libc::{iovec, msghdr, sockaddr, sockaddr_nl, sockaddr_un, socklen_t};
 
-use crate::real::{errno, real, reals, result, set_errno};
+use crate::real::{call, errno, real, reals, result, set_errno};
 use crate::{links, objects, table};
 
 /// The names that this module defines.
@@ -116,11 +116,7 @@ pub unsafe extern "C" fn adverb_preload_socket(
     if domain == libc::AF_NETLINK && protocol == NETLINK_RDMA && table::is_there() {
         return open(kind);
     }
-    match real!(SOCKET: fn(c_int, c_int, c_int) -> c_int) {
-        // SAFETY: the caller's arguments.
-        Some(real) => unsafe { real(domain, kind, protocol) },
-        None => result(libc::ENOSYS),
-    }
+    call!(SOCKET: fn(domain => c_int, kind => c_int, protocol => c_int) -> c_int)
 }
 
 /// Creates a socket.
@@ -190,11 +186,7 @@ pub unsafe extern "C" fn adverb_preload_bind(
     if port(fd).is_some() {
         return if len as usize >= size_of::<sockaddr_nl>() { 0 } else { result(libc::EINVAL) };
     }
-    match real!(BIND: fn(c_int, *const sockaddr, socklen_t) -> c_int) {
-        // SAFETY: the caller's arguments.
-        Some(real) => unsafe { real(fd, to, len) },
-        None => result(libc::ENOSYS),
-    }
+    call!(BIND: fn(fd => c_int, to => *const sockaddr, len => socklen_t) -> c_int)
 }
 
 /// Writes a netlink address, or the part of it that fits.
@@ -232,11 +224,7 @@ pub unsafe extern "C" fn adverb_preload_getsockname(
         }
         return 0;
     }
-    match real!(GETSOCKNAME: fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int) {
-        // SAFETY: the caller's arguments.
-        Some(real) => unsafe { real(fd, to, len) },
-        None => result(libc::ENOSYS),
-    }
+    call!(GETSOCKNAME: fn(fd => c_int, to => *mut sockaddr, len => *mut socklen_t) -> c_int)
 }
 
 /// Replaces the C library's function of this name. Netlink options about acknowledgements and
@@ -252,11 +240,8 @@ pub unsafe extern "C" fn adverb_preload_setsockopt(
     if level == libc::SOL_NETLINK && port(fd).is_some() {
         return 0;
     }
-    match real!(SETSOCKOPT: fn(c_int, c_int, c_int, *const c_void, socklen_t) -> c_int) {
-        // SAFETY: the caller's arguments.
-        Some(real) => unsafe { real(fd, level, option, value, len) },
-        None => result(libc::ENOSYS),
-    }
+    call!(SETSOCKOPT: fn(
+        fd => c_int, level => c_int, option => c_int, value => *const c_void, len => socklen_t) -> c_int)
 }
 
 /// Answers a request given in pieces.
@@ -325,11 +310,7 @@ pub unsafe extern "C-unwind" fn adverb_preload_send(
         // SAFETY: the caller's bytes.
         return unsafe { ask(fd, port, &[iovec { iov_base: bytes.cast_mut(), iov_len: len }]) };
     }
-    match real!(SEND: fn(c_int, *const c_void, usize, c_int) -> isize) {
-        // SAFETY: the caller's arguments.
-        Some(real) => unsafe { real(fd, bytes, len, flags) },
-        None => result(libc::ENOSYS) as isize,
-    }
+    call!(SEND: fn(fd => c_int, bytes => *const c_void, len => usize, flags => c_int) -> isize)
 }
 
 #[unsafe(no_mangle)]
@@ -345,12 +326,9 @@ pub unsafe extern "C-unwind" fn adverb_preload_sendto(
         // SAFETY: the caller's bytes.
         return unsafe { ask(fd, port, &[iovec { iov_base: bytes.cast_mut(), iov_len: len }]) };
     }
-    match real!(SENDTO: fn(c_int, *const c_void, usize, c_int, *const sockaddr, socklen_t) -> isize)
-    {
-        // SAFETY: the caller's arguments.
-        Some(real) => unsafe { real(fd, bytes, len, flags, to, to_len) },
-        None => result(libc::ENOSYS) as isize,
-    }
+    call!(SENDTO: fn(
+        fd => c_int, bytes => *const c_void, len => usize, flags => c_int, to => *const sockaddr,
+        to_len => socklen_t) -> isize)
 }
 
 #[unsafe(no_mangle)]
@@ -369,11 +347,7 @@ pub unsafe extern "C-unwind" fn adverb_preload_sendmsg(
             ask(fd, port, pieces)
         };
     }
-    match real!(SENDMSG: fn(c_int, *const msghdr, c_int) -> isize) {
-        // SAFETY: the caller's arguments.
-        Some(real) => unsafe { real(fd, message, flags) },
-        None => result(libc::ENOSYS) as isize,
-    }
+    call!(SENDMSG: fn(fd => c_int, message => *const msghdr, flags => c_int) -> isize)
 }
 
 /// Sets the sender's address to the kernel's, port 0.
@@ -390,6 +364,28 @@ unsafe fn from_kernel(to: *mut sockaddr, len: *mut socklen_t, room: usize) {
     }
 }
 
+/// Receives by `real`. The sender of an answer is the kernel.
+///
+/// # Safety
+/// As for `recvfrom`.
+unsafe fn receive(
+    fd: c_int,
+    from: *mut sockaddr,
+    len: *mut socklen_t,
+    real: impl FnOnce() -> isize,
+) -> isize {
+    let ours = port(fd).is_some();
+    // SAFETY: the caller's arguments.
+    unsafe {
+        let room = if ours && !len.is_null() { *len as usize } else { 0 };
+        let got = real();
+        if ours && got >= 0 {
+            from_kernel(from, len, room);
+        }
+        got
+    }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_recvfrom(
     fd: c_int,
@@ -399,20 +395,13 @@ pub unsafe extern "C" fn adverb_preload_recvfrom(
     from: *mut sockaddr,
     len: *mut socklen_t,
 ) -> isize {
-    let Some(real) = real!(RECVFROM: fn(c_int, *mut c_void, usize, c_int, *mut sockaddr, *mut socklen_t) -> isize)
-    else {
-        return result(libc::ENOSYS) as isize;
+    let real = || {
+        call!(RECVFROM: fn(
+            fd => c_int, bytes => *mut c_void, size => usize, flags => c_int, from => *mut sockaddr,
+            len => *mut socklen_t) -> isize)
     };
-    let ours = port(fd).is_some();
     // SAFETY: the caller's arguments.
-    unsafe {
-        let room = if ours && !len.is_null() { *len as usize } else { 0 };
-        let got = real(fd, bytes, size, flags, from, len);
-        if ours && got >= 0 {
-            from_kernel(from, len, room);
-        }
-        got
-    }
+    unsafe { receive(fd, from, len, real) }
 }
 
 /// The `_FORTIFY_SOURCE` variant of `recvfrom`.
@@ -426,20 +415,13 @@ pub unsafe extern "C" fn adverb_preload___recvfrom_chk(
     from: *mut sockaddr,
     len: *mut socklen_t,
 ) -> isize {
-    let Some(real) = real!(RECVFROM_CHK: fn(c_int, *mut c_void, usize, usize, c_int, *mut sockaddr, *mut socklen_t) -> isize)
-    else {
-        return result(libc::ENOSYS) as isize;
+    let real = || {
+        call!(RECVFROM_CHK: fn(
+            fd => c_int, bytes => *mut c_void, size => usize, has => usize, flags => c_int,
+            from => *mut sockaddr, len => *mut socklen_t) -> isize)
     };
-    let ours = port(fd).is_some();
     // SAFETY: the caller's arguments.
-    unsafe {
-        let room = if ours && !len.is_null() { *len as usize } else { 0 };
-        let got = real(fd, bytes, size, has, flags, from, len);
-        if ours && got >= 0 {
-            from_kernel(from, len, room);
-        }
-        got
-    }
+    unsafe { receive(fd, from, len, real) }
 }
 
 #[unsafe(no_mangle)]
@@ -460,12 +442,5 @@ pub unsafe extern "C" fn adverb_preload_recvmsg(
             from_kernel((*message).msg_name.cast(), &raw mut (*message).msg_namelen, room);
         }
         got
-    }
-}
-
-/// Looks up the C library's functions. Called before the program runs.
-pub fn look_up() {
-    for real in REALS {
-        real.get();
     }
 }

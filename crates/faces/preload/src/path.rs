@@ -3,7 +3,7 @@
 use core::ffi::{CStr, c_char};
 use core::mem::MaybeUninit;
 
-use crate::real::{errno, set_errno};
+use crate::real::keeping_errno;
 
 const ROOT: &CStr = c"ADVERB_SYSROOT";
 /// The link to the directory after `rdma link add`. Until then there is no link.
@@ -214,14 +214,6 @@ fn is_directory(path: *const c_char) -> bool {
         }
         fd >= 0
     }
-}
-
-/// Calls `look`, and restores `errno`.
-fn keeping_errno<T>(look: impl FnOnce() -> T) -> T {
-    let before = errno();
-    let seen = look();
-    set_errno(before);
-    seen
 }
 
 /// Is there a slash? Written as a loop, because the search in `core` is compiled separately and can

@@ -9,7 +9,7 @@ use core::ffi::{c_int, c_void};
 
 use super::functions::{C_SYSCALL, MADVISE};
 use super::hooks::hooks;
-use crate::real::{errno, real, result, set_errno};
+use crate::real::{call, errno, result, set_errno};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_madvise(
@@ -30,11 +30,7 @@ pub(super) unsafe fn advise(addr: *mut c_void, len: usize, advice: c_int) -> c_i
         set_errno(before);
         return result(error);
     }
-    match real!(MADVISE: fn(*mut c_void, usize, c_int) -> c_int) {
-        // SAFETY: the caller's arguments.
-        Some(real) => unsafe { real(addr, len, advice) },
-        None => result(libc::ENOSYS),
-    }
+    call!(MADVISE: fn(addr => *mut c_void, len => usize, advice => c_int) -> c_int)
 }
 
 /// `PIDFD_SELF_THREAD` and `PIDFD_SELF_THREAD_GROUP` (Linux 6.14).
@@ -88,11 +84,7 @@ fn is_self(pidfd: c_int) -> bool {
 /// # Safety
 /// As for the system call.
 unsafe fn raw(number: i64, [a, b, c]: [u64; 3]) -> i64 {
-    match real!(C_SYSCALL: fn(i64, u64, u64, u64) -> i64) {
-        // SAFETY: the caller's arguments.
-        Some(real) => unsafe { real(number, a, b, c) },
-        None => -1,
-    }
+    call!(C_SYSCALL: fn(number => i64, a => u64, b => u64, c => u64) -> i64)
 }
 
 /// Replaces the C library's function of this name (glibc 2.36).
@@ -129,10 +121,7 @@ pub(super) unsafe fn advise_many(
         }
         return done;
     }
-    let number = libc::SYS_process_madvise;
-    match real!(C_SYSCALL: fn(i64, c_int, *const libc::iovec, usize, c_int, u32) -> i64) {
-        // SAFETY: the caller's arguments.
-        Some(real) => unsafe { real(number, pidfd, vectors, count, advice, flags) as isize },
-        None => result(libc::ENOSYS) as isize,
-    }
+    call!(C_SYSCALL: fn(
+        libc::SYS_process_madvise => i64, pidfd => c_int, vectors => *const libc::iovec, count => usize,
+        advice => c_int, flags => u32) -> i64) as isize
 }

@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_void};
 
 use super::functions::MREMAP;
 use super::hooks::hooks;
-use crate::real::{errno, real, set_errno};
+use crate::real::{call, errno, set_errno};
 
 /// Replaces the C library's function of this name. The fifth argument exists only if the flags need
 /// it. If the caller passes none, the value read here is passed on and not used.
@@ -36,12 +36,6 @@ pub(super) unsafe fn remap(
         set_errno(if got < 0 { -got as c_int } else { before });
         return if got < 0 { libc::MAP_FAILED } else { got as *mut c_void };
     }
-    match real!(MREMAP: fn(*mut c_void, usize, usize, c_int, *mut c_void) -> *mut c_void) {
-        // SAFETY: the caller's arguments.
-        Some(real) => unsafe { real(addr, old, new, flags, to) },
-        None => {
-            set_errno(libc::ENOSYS);
-            libc::MAP_FAILED
-        }
-    }
+    call!(MREMAP: fn(
+        addr => *mut c_void, old => usize, new => usize, flags => c_int, to => *mut c_void) -> *mut c_void)
 }

@@ -8,7 +8,7 @@ use super::fork::{around_fork, register_handlers};
 use super::functions::{C_SYSCALL, REALS};
 use super::hooks::HOOKS;
 use super::remap::remap;
-use crate::real::{real, result};
+use crate::real::{self, call};
 
 /// System calls that the device needs to see even if the program makes them through `syscall`.
 unsafe extern "C" fn seen(number: i64, a: u64, b: u64, c: u64, d: u64, e: u64) -> i64 {
@@ -25,10 +25,9 @@ unsafe extern "C" fn seen(number: i64, a: u64, b: u64, c: u64, d: u64, e: u64) -
             remap(a as *mut c_void, b as usize, c as usize, d as c_int, e as *mut c_void) as i64
         },
         // An older form of fork: with the parent's stack, and separate memory.
-        _ => around_fork(|| match real!(C_SYSCALL: fn(i64, u64, u64, u64, u64, u64) -> i64) {
-            // SAFETY: the caller's arguments.
-            Some(real) => unsafe { real(number, a, b, c, d, e) },
-            None => i64::from(result(libc::ENOSYS)),
+        _ => around_fork(|| {
+            call!(C_SYSCALL: fn(
+                number => i64, a => u64, b => u64, c => u64, d => u64, e => u64) -> i64)
         }),
     }
 }
@@ -40,9 +39,7 @@ static SEEN: unsafe extern "C" fn(i64, u64, u64, u64, u64, u64) -> i64 = seen;
 /// Looks up the C library's functions. Called before the program runs.
 pub fn look_up() {
     SYSCALL.store(C_SYSCALL.get().unwrap_or(core::ptr::null_mut()), Ordering::Release);
-    for real in REALS {
-        real.get();
-    }
+    real::look_up(REALS);
     register_handlers();
 }
 
