@@ -91,8 +91,8 @@ unsafe fn of_time(time: *const timespec) -> Result<Limit, ()> {
     }
 }
 
-/// As [`of_time`], for a pointer of the program. `None`: the call does not drive, because the kernel
-/// refuses the value or the pointer.
+/// As [`of_time`], for a pointer of the program. `None`: the call does not drive, because the
+/// kernel refuses the value or the pointer.
 fn readable_time(time: *const timespec) -> Option<Limit> {
     let is_readable = time.is_null() || program::is_readable(time.cast(), size_of::<timespec>());
     // SAFETY: the pointer is null or can be read.

@@ -9,6 +9,7 @@ use core::ffi::{c_int, c_void};
 
 use super::functions::{C_SYSCALL, MADVISE};
 use super::hooks::hooks;
+use crate::path::{decimal, join};
 use crate::real::{call, errno, result, set_errno};
 
 #[unsafe(no_mangle)]
@@ -41,17 +42,9 @@ fn is_self(pidfd: c_int) -> bool {
     if SELF.contains(&pidfd) {
         return true;
     }
-    let mut path = [0_u8; 48];
-    let text = b"/proc/self/fdinfo/";
-    path[..text.len()].copy_from_slice(text);
-    let (mut digits, mut n, mut left) = ([0_u8; 10], 0, pidfd.unsigned_abs());
-    while left > 0 || n == 0 {
-        digits[n] = b'0' + (left % 10) as u8;
-        (n, left) = (n + 1, left / 10);
-    }
-    for i in 0..n {
-        path[text.len() + i] = digits[n - 1 - i];
-    }
+    let (mut number, mut path) = ([0; 20], [0; 48]);
+    let digits = decimal(pidfd.unsigned_abs().into(), &mut number);
+    let Some(path) = join(&mut path, [b"/proc/self/fdinfo/", digits, b""]) else { return false };
     let mut info = [0_u8; 512];
     // SAFETY: a terminated string, our own buffer, and our own descriptor.
     let len = unsafe {
@@ -69,14 +62,9 @@ fn is_self(pidfd: c_int) -> bool {
     let Some(info) = usize::try_from(len).ok().and_then(|len| info.get(..len)) else {
         return false;
     };
-    info.split(|b| *b == b'\n').any(|line| {
-        line.strip_prefix(b"Pid:\t").is_some_and(|number| {
-            number
-                .iter()
-                .try_fold(0_i64, |n, b| b.is_ascii_digit().then(|| n * 10 + i64::from(b - b'0')))
-                == Some(pid)
-        })
-    })
+    let mut number = [0; 20];
+    let own = decimal(pid.cast_unsigned(), &mut number);
+    info.split(|b| *b == b'\n').any(|line| line.strip_prefix(b"Pid:\t") == Some(own))
 }
 
 /// A system call with three arguments, without the interposed functions.
