@@ -18,9 +18,6 @@ use adverb_text::copies::{Library, library};
 use crate::path::exists;
 use crate::real::{self, errno, real, reals, set_errno};
 
-/// The names that this module defines.
-pub const NAMES: &[&str] = &["dlopen"];
-
 reals! {
     DLOPEN = c"dlopen";
 }

@@ -44,21 +44,6 @@ reals! {
     SPAWNP = c"posix_spawnp";
 }
 
-/// The names interposed.
-pub const NAMES: &[&str] = &[
-    "execve",
-    "execvpe",
-    "execv",
-    "execvp",
-    "fexecve",
-    "execveat",
-    "posix_spawn",
-    "posix_spawnp",
-    "execl",
-    "execlp",
-    "execle",
-];
-
 type Path = *const c_char;
 pub(crate) type List = *const *const c_char;
 

@@ -6,9 +6,6 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::real::{real, reals};
 
-/// The names interposed.
-pub const NAMES: &[&str] = &["_exit", "_Exit", "abort", "adverb_exit_hook"];
-
 reals! {
     EXIT = c"_exit";
     ABORT = c"abort";

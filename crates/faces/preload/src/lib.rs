@@ -59,7 +59,6 @@ mod table;
 pub mod waits;
 
 pub use path::{Buffer, Look, is_ours, redirect};
-pub use sanitizers::NAMES as SANITIZER_NAMES;
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -76,10 +75,7 @@ macro_rules! interpose {
         #[repr(usize)]
         enum Id { $( $symbol ),* }
 
-        /// The interposed names, in the order of the table `REAL`.
-        pub const NAMES: &[&str] = &[ $( $name ),* ];
-
-        static REAL: [Real; NAMES.len()] = [ $( Real::new(match core::ffi::CStr::from_bytes_with_nul(
+        static REAL: [Real; [ $( $name ),* ].len()] = [ $( Real::new(match core::ffi::CStr::from_bytes_with_nul(
             concat!($name, "\0").as_bytes()) { Ok(name) => name, Err(_) => c"" }) ),* ];
 
         $(
@@ -216,9 +212,6 @@ pub unsafe extern "C-unwind" fn adverb_preload_realpath(
     // SAFETY: the caller's arguments; the result is null or a string.
     unsafe { path::without_root(inner_realpath(path, resolved)) }
 }
-
-/// Names implemented by another interposed function.
-pub const BY_ANOTHER: &[&str] = &["canonicalize_file_name"];
 
 /// `canonicalize_file_name`: `realpath` into memory that the C library allocates.
 #[unsafe(no_mangle)]

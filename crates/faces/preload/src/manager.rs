@@ -20,23 +20,6 @@ use crate::path::stands_in;
 use crate::real::{Real, call, errno, real, reals, result, set_errno};
 use crate::waits;
 
-/// The names that this module defines.
-pub const NAMES: &[&str] = &[
-    "read",
-    "__read_chk",
-    "write",
-    "close",
-    "dup",
-    "dup2",
-    "dup3",
-    "fcntl",
-    "fcntl64",
-    "fstat",
-    "fstat64",
-    "__fxstat",
-    "__fxstat64",
-];
-
 reals! {
     READ = c"read";
     READ_CHK = c"__read_chk";

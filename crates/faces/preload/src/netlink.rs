@@ -17,20 +17,6 @@ use libc::{iovec, msghdr, sockaddr, sockaddr_nl, sockaddr_un, socklen_t};
 use crate::real::{call, errno, real, reals, result, set_errno};
 use crate::{links, objects, table};
 
-/// The names that this module defines.
-pub const NAMES: &[&str] = &[
-    "socket",
-    "bind",
-    "getsockname",
-    "setsockopt",
-    "send",
-    "sendto",
-    "sendmsg",
-    "recvfrom",
-    "__recvfrom_chk",
-    "recvmsg",
-];
-
 reals! {
     SOCKET = c"socket";
     BIND = c"bind";

@@ -6,10 +6,6 @@
 
 use core::ffi::{CStr, c_char};
 
-/// The names that this module defines.
-pub const NAMES: &[&str] =
-    &["__asan_default_options", "__tsan_default_suppressions", "__lsan_default_suppressions"];
-
 /// AddressSanitizer refuses to start if an object is loaded before its run-time library, unless
 /// this option permits it.
 const ASAN: &CStr = c"verify_asan_link_order=0";

@@ -33,21 +33,6 @@ pub use poll::{adverb_preload_poll, adverb_preload_ppoll};
 
 use crate::real::{self, errno, set_errno};
 
-/// The names that this module defines.
-pub const NAMES: &[&str] = &[
-    "epoll_wait",
-    "epoll_pwait",
-    "epoll_pwait2",
-    "epoll_ctl",
-    "poll",
-    "ppoll",
-    "__poll_chk",
-    "__ppoll_chk",
-    "select",
-    "pselect",
-    "adverb_wait_hooks",
-];
-
 /// Most descriptors of a call that drives.
 const MOST: usize = 128;
 /// A call that was told so often that it is worth asking, in vain, does not drive.

@@ -29,6 +29,3 @@ mod next;
 pub mod open;
 mod theirs;
 pub mod wait;
-
-/// The names that the shared object defines.
-pub const NAMES: &str = include_str!("names.txt");
