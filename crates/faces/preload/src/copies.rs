@@ -44,7 +44,7 @@ unsafe extern "C-unwind" fn name_for(name: *const c_char) -> *const c_char {
     }
     // SAFETY: not null, so a string.
     let bytes = unsafe { CStr::from_ptr(name) }.to_bytes();
-    if !crate::path::has_slash(bytes) {
+    if !crate::text::has_slash(bytes) {
         return name;
     }
     let before = errno();

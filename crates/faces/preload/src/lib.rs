@@ -56,6 +56,7 @@ mod path;
 mod real;
 mod sanitizers;
 mod table;
+mod text;
 pub mod waits;
 
 pub use path::{Buffer, Look, is_ours, redirect};

@@ -7,8 +7,8 @@ use adverb_nldev::{COUNTERS, Objects, QUESTION};
 use libc::{c_long, sockaddr_un, socklen_t};
 
 use crate::file;
-use crate::path::decimal;
 use crate::real::{errno, keeping_errno};
+use crate::text::decimal;
 
 /// The variable with the name of the run's survivor.
 const SURVIVOR: &CStr = c"ADVERB_SURVIVOR";

@@ -108,8 +108,8 @@ fn a_waiter_hears_of_the_change() {
     });
 }
 
-/// Does `work`, which uses only locks, threads and the heap, in the child of a fork. Returns how the
-/// child ended.
+/// Does `work`, which uses only locks, threads and the heap, in the child of a fork. Returns how
+/// the child ended.
 pub(crate) fn forked(work: impl FnOnce() -> i32) -> i32 {
     // SAFETY: the C library handles the locks of the heap at a fork, and the child ends by `_exit`.
     let pid = unsafe { libc::fork() };

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use super::List;
 use super::file::{File, PATH_MAX};
-use crate::path::join;
+use crate::text::join;
 
 /// The libraries in the directory.
 const NAMES: [&[u8]; 2] = [b"libibverbs.so.1", b"librdmacm.so.1"];

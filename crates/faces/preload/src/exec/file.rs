@@ -3,7 +3,7 @@
 
 use core::ffi::{CStr, c_char, c_int};
 
-use crate::path::{decimal, join};
+use crate::text::{decimal, join};
 
 /// Room for a path.
 pub(super) const PATH_MAX: usize = 1024;
@@ -26,7 +26,7 @@ impl File {
     pub unsafe fn find(dir: c_int, name: *const c_char, search: *const c_char) -> Option<File> {
         // SAFETY: the caller's promise.
         let bytes = unsafe { CStr::from_ptr(name) }.to_bytes();
-        if search.is_null() || crate::path::has_slash(bytes) {
+        if search.is_null() || crate::text::has_slash(bytes) {
             return Self::open(dir, name);
         }
         // SAFETY: the caller's promise.

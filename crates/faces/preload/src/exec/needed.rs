@@ -4,7 +4,7 @@
 
 use super::drop_ins;
 use super::file::{File, PATH_MAX};
-use crate::path::{has_slash, join};
+use crate::text::{has_slash, join};
 
 /// Libraries that the drop-ins replace.
 const LIBRARIES: [&[u8]; 2] = [b"libibverbs.so.1", b"librdmacm.so.1"];

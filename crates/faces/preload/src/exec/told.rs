@@ -8,7 +8,7 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use super::file::PATH_MAX;
-use crate::path::join;
+use crate::text::join;
 
 const SYSROOT: &CStr = c"ADVERB_SYSROOT";
 /// The variables that identify the run; the survivor's name is random.

@@ -9,8 +9,8 @@ use core::ffi::{c_int, c_void};
 
 use super::functions::{C_SYSCALL, MADVISE};
 use super::hooks::hooks;
-use crate::path::{decimal, join};
 use crate::real::{call, errno, result, set_errno};
+use crate::text::{decimal, join};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_madvise(

@@ -50,8 +50,8 @@ fn in_order_and_let_go_in_any() {
     }
 }
 
-/// Does `work`, in which a thread takes the lock of `takes` while it has that of `has`. Debug builds
-/// refuse this.
+/// Does `work`, in which a thread takes the lock of `takes` while it has that of `has`. Debug
+/// builds refuse this.
 fn out_of_order(takes: &str, has: &str, work: impl FnOnce()) {
     let ended = catch_unwind(AssertUnwindSafe(work));
     assert_eq!(ended.is_err(), cfg!(debug_assertions), "{takes} after {has}");
