@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use files::{forget, mark, of, others};
 
 use crate::path::stands_in;
-use crate::real::{Real, call, errno, real, reals, result, set_errno};
+use crate::real::{Real, call, errno, real, reals, replaced, result, set_errno};
 use crate::waits;
 
 reals! {
@@ -129,28 +129,15 @@ fn let_go(fd: c_int) {
     }
 }
 
-/// Replaces the C library's function of this name. Reading the file fails, as with the kernel's
-/// file.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload_read(fd: c_int, to: *mut c_void, len: usize) -> isize {
-    if of(fd).is_some() {
-        return result(libc::EINVAL) as isize;
-    }
-    call!(READ: fn(fd => c_int, to => *mut c_void, len => usize) -> isize)
-}
-
-/// The `_FORTIFY_SOURCE` variant of `read`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload___read_chk(
-    fd: c_int,
-    to: *mut c_void,
-    len: usize,
-    has: usize,
-) -> isize {
-    if of(fd).is_some() {
-        return result(libc::EINVAL) as isize;
-    }
-    call!(READ_CHK: fn(fd => c_int, to => *mut c_void, len => usize, has => usize) -> isize)
+replaced! {
+    /// Replaces the C library's function of this name. Reading the file fails, as with the kernel's
+    /// file.
+    "C" adverb_preload_read = READ(fd: c_int, to: *mut c_void, len: usize) -> isize,
+    of(fd).map(|_| result(libc::EINVAL) as isize);
+    /// The `_FORTIFY_SOURCE` variant of `read`.
+    "C" adverb_preload___read_chk = READ_CHK(
+        fd: c_int, to: *mut c_void, len: usize, has: usize) -> isize,
+    of(fd).map(|_| result(libc::EINVAL) as isize);
 }
 
 /// `struct rdma_ucm_migrate_id` after its header: the only command that names a file.

@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use adverb_nldev::{Objects, Table, answer, needs_objects};
 use libc::{iovec, msghdr, sockaddr, sockaddr_nl, sockaddr_un, socklen_t};
 
-use crate::real::{call, errno, real, reals, result, set_errno};
+use crate::real::{call, errno, real, reals, replaced, result, set_errno};
 use crate::{links, objects, table};
 
 reals! {
@@ -93,16 +93,51 @@ fn port(fd: c_int) -> Option<u32> {
     name.take(8).try_fold(0_u32, |sum, digit| Some(sum << 4 | char::from(digit).to_digit(16)?))
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload_socket(
-    domain: c_int,
-    kind: c_int,
-    protocol: c_int,
-) -> c_int {
-    if domain == libc::AF_NETLINK && protocol == NETLINK_RDMA && table::is_there() {
-        return open(kind);
-    }
-    call!(SOCKET: fn(domain => c_int, kind => c_int, protocol => c_int) -> c_int)
+replaced! {
+    "C" adverb_preload_socket = SOCKET(domain: c_int, kind: c_int, protocol: c_int) -> c_int,
+    (domain == libc::AF_NETLINK && protocol == NETLINK_RDMA && table::is_there())
+        .then(|| open(kind));
+    /// Replaces the C library's function of this name. The socket already has its name, and keeps
+    /// its port.
+    "C" adverb_preload_bind = BIND(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int,
+    port(fd).map(|_| {
+        if len as usize >= size_of::<sockaddr_nl>() { 0 } else { result(libc::EINVAL) }
+    });
+    "C" adverb_preload_getsockname = GETSOCKNAME(
+        fd: c_int, to: *mut sockaddr, len: *mut socklen_t) -> c_int,
+    port(fd).map(|port| {
+        if to.is_null() || len.is_null() {
+            return result(libc::EFAULT);
+        }
+        // SAFETY: the caller's address has `*len` bytes.
+        unsafe {
+            write_address(to.cast(), *len as usize, port);
+            *len = ADDRESS;
+        }
+        0
+    });
+    /// Replaces the C library's function of this name. Netlink options about acknowledgements and
+    /// groups do not affect these answers, so they are ignored.
+    "C" adverb_preload_setsockopt = SETSOCKOPT(
+        fd: c_int, level: c_int, option: c_int, value: *const c_void, len: socklen_t) -> c_int,
+    (level == libc::SOL_NETLINK && port(fd).is_some()).then_some(0);
+    "C-unwind" adverb_preload_send = SEND(
+        fd: c_int, bytes: *const c_void, len: usize, flags: c_int) -> isize,
+    // SAFETY: the caller's bytes.
+    unsafe { ask_whole(fd, bytes, len) };
+    "C-unwind" adverb_preload_sendto = SENDTO(
+        fd: c_int, bytes: *const c_void, len: usize, flags: c_int, to: *const sockaddr,
+        to_len: socklen_t) -> isize,
+    // SAFETY: the caller's bytes.
+    unsafe { ask_whole(fd, bytes, len) };
+    "C-unwind" adverb_preload_sendmsg = SENDMSG(
+        fd: c_int, message: *const msghdr, flags: c_int) -> isize,
+    // SAFETY: the caller's message; `msg_iov` is an array of `msg_iovlen` pieces.
+    port(fd).filter(|_| !message.is_null()).map(|port| unsafe {
+        let (pieces, count) = ((*message).msg_iov, (*message).msg_iovlen);
+        let pieces = if count == 0 { &[] } else { core::slice::from_raw_parts(pieces, count) };
+        ask(fd, port, pieces)
+    });
 }
 
 /// Creates a socket.
@@ -161,20 +196,6 @@ fn drain(fd: c_int) {
     set_errno(before);
 }
 
-/// Replaces the C library's function of this name. The socket already has its name, and keeps its
-/// port.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload_bind(
-    fd: c_int,
-    to: *const sockaddr,
-    len: socklen_t,
-) -> c_int {
-    if port(fd).is_some() {
-        return if len as usize >= size_of::<sockaddr_nl>() { 0 } else { result(libc::EINVAL) };
-    }
-    call!(BIND: fn(fd => c_int, to => *const sockaddr, len => socklen_t) -> c_int)
-}
-
 /// Writes a netlink address, or the part of it that fits.
 ///
 /// # Safety
@@ -192,43 +213,6 @@ unsafe fn write_address(to: *mut c_void, room: usize, port: u32) {
 }
 
 const ADDRESS: socklen_t = size_of::<sockaddr_nl>() as socklen_t;
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload_getsockname(
-    fd: c_int,
-    to: *mut sockaddr,
-    len: *mut socklen_t,
-) -> c_int {
-    if let Some(port) = port(fd) {
-        if to.is_null() || len.is_null() {
-            return result(libc::EFAULT);
-        }
-        // SAFETY: the caller's address has `*len` bytes.
-        unsafe {
-            write_address(to.cast(), *len as usize, port);
-            *len = ADDRESS;
-        }
-        return 0;
-    }
-    call!(GETSOCKNAME: fn(fd => c_int, to => *mut sockaddr, len => *mut socklen_t) -> c_int)
-}
-
-/// Replaces the C library's function of this name. Netlink options about acknowledgements and
-/// groups do not affect these answers, so they are ignored.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload_setsockopt(
-    fd: c_int,
-    level: c_int,
-    option: c_int,
-    value: *const c_void,
-    len: socklen_t,
-) -> c_int {
-    if level == libc::SOL_NETLINK && port(fd).is_some() {
-        return 0;
-    }
-    call!(SETSOCKOPT: fn(
-        fd => c_int, level => c_int, option => c_int, value => *const c_void, len => socklen_t) -> c_int)
-}
 
 /// Answers a request given in pieces.
 ///
@@ -285,55 +269,13 @@ unsafe fn ask(fd: c_int, port: u32, pieces: &[iovec]) -> isize {
     }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn adverb_preload_send(
-    fd: c_int,
-    bytes: *const c_void,
-    len: usize,
-    flags: c_int,
-) -> isize {
-    if let Some(port) = port(fd) {
-        // SAFETY: the caller's bytes.
-        return unsafe { ask(fd, port, &[iovec { iov_base: bytes.cast_mut(), iov_len: len }]) };
-    }
-    call!(SEND: fn(fd => c_int, bytes => *const c_void, len => usize, flags => c_int) -> isize)
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn adverb_preload_sendto(
-    fd: c_int,
-    bytes: *const c_void,
-    len: usize,
-    flags: c_int,
-    to: *const sockaddr,
-    to_len: socklen_t,
-) -> isize {
-    if let Some(port) = port(fd) {
-        // SAFETY: the caller's bytes.
-        return unsafe { ask(fd, port, &[iovec { iov_base: bytes.cast_mut(), iov_len: len }]) };
-    }
-    call!(SENDTO: fn(
-        fd => c_int, bytes => *const c_void, len => usize, flags => c_int, to => *const sockaddr,
-        to_len => socklen_t) -> isize)
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn adverb_preload_sendmsg(
-    fd: c_int,
-    message: *const msghdr,
-    flags: c_int,
-) -> isize {
-    if let Some(port) = port(fd)
-        && !message.is_null()
-    {
-        // SAFETY: the caller's message; `msg_iov` is an array of `msg_iovlen` pieces.
-        return unsafe {
-            let (pieces, count) = ((*message).msg_iov, (*message).msg_iovlen);
-            let pieces = if count == 0 { &[] } else { core::slice::from_raw_parts(pieces, count) };
-            ask(fd, port, pieces)
-        };
-    }
-    call!(SENDMSG: fn(fd => c_int, message => *const msghdr, flags => c_int) -> isize)
+/// Answers a request in one piece. `None`: the descriptor is another socket.
+///
+/// # Safety
+/// `bytes` has `len` bytes.
+unsafe fn ask_whole(fd: c_int, bytes: *const c_void, len: usize) -> Option<isize> {
+    // SAFETY: the caller's promise.
+    unsafe { Some(ask(fd, port(fd)?, &[iovec { iov_base: bytes.cast_mut(), iov_len: len }])) }
 }
 
 /// Sets the sender's address to the kernel's, port 0.

@@ -73,6 +73,26 @@ macro_rules! call {
 }
 pub(crate) use call;
 
+/// Defines functions of this object with their ABI: each gives its own answer, or, if this is
+/// `None`, calls the C library's function with its arguments.
+macro_rules! replaced {
+    ($(
+        $(#[$doc:meta])*
+        $abi:literal $symbol:ident = $real:ident($($arg:ident: $type:ty),*) -> $ret:ty,
+        $own:expr;
+    )*) => {$(
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        pub unsafe extern $abi fn $symbol($($arg: $type),*) -> $ret {
+            match $own {
+                Some(answer) => answer,
+                None => $crate::real::call!($real: fn($($arg => $type),*) -> $ret),
+            }
+        }
+    )*};
+}
+pub(crate) use replaced;
+
 /// This thread's `errno`.
 pub fn errno() -> c_int {
     // SAFETY: the C library returns the address of this thread's `errno`.

@@ -9,7 +9,7 @@ use super::program::is_readable;
 use super::{
     Limit, MOST, NO_POLLS, Waiting, called, of_millis, readable_time, to_millis, with_time,
 };
-use crate::real::{call, reals};
+use crate::real::{call, reals, replaced};
 use adverb_hooks::waits::Hooks;
 
 reals! {
@@ -90,37 +90,19 @@ pub unsafe extern "C" fn adverb_preload_ppoll(
     real(time)
 }
 
-/// The variant of `poll` for `_FORTIFY_SOURCE`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload___poll_chk(
-    polls: *mut pollfd,
-    n: nfds_t,
-    millis: c_int,
-    room: usize,
-) -> c_int {
-    if room / size_of::<pollfd>() >= n as usize {
+// The C library's functions end the program.
+replaced! {
+    /// The variant of `poll` for `_FORTIFY_SOURCE`.
+    "C" adverb_preload___poll_chk = POLL_CHK(
+        polls: *mut pollfd, n: nfds_t, millis: c_int, room: usize) -> c_int,
+    (room / size_of::<pollfd>() >= n as usize)
         // SAFETY: the caller's arguments.
-        return unsafe { adverb_preload_poll(polls, n, millis) };
-    }
-    // The function ends the program.
-    call!(POLL_CHK: fn(polls => *mut pollfd, n => nfds_t, millis => c_int, room => usize) -> c_int)
-}
-
-/// The variant of `ppoll` for `_FORTIFY_SOURCE`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload___ppoll_chk(
-    polls: *mut pollfd,
-    n: nfds_t,
-    time: *const timespec,
-    mask: *const sigset_t,
-    room: usize,
-) -> c_int {
-    if room / size_of::<pollfd>() >= n as usize {
+        .then(|| unsafe { adverb_preload_poll(polls, n, millis) });
+    /// The variant of `ppoll` for `_FORTIFY_SOURCE`.
+    "C" adverb_preload___ppoll_chk = PPOLL_CHK(
+        polls: *mut pollfd, n: nfds_t, time: *const timespec, mask: *const sigset_t,
+        room: usize) -> c_int,
+    (room / size_of::<pollfd>() >= n as usize)
         // SAFETY: the caller's arguments.
-        return unsafe { adverb_preload_ppoll(polls, n, time, mask) };
-    }
-    // The function ends the program.
-    call!(PPOLL_CHK: fn(
-        polls => *mut pollfd, n => nfds_t, time => *const timespec, mask => *const sigset_t,
-        room => usize) -> c_int)
+        .then(|| unsafe { adverb_preload_ppoll(polls, n, time, mask) });
 }
