@@ -16,10 +16,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use adverb_text::copies::{Library, library};
 
 use crate::path::exists;
-use crate::real::{errno, real, reals, set_errno};
-
-/// The names that this module defines.
-pub const NAMES: &[&str] = &["dlopen"];
+use crate::real::{self, errno, real, reals, set_errno};
 
 reals! {
     DLOPEN = c"dlopen";
@@ -47,7 +44,7 @@ unsafe extern "C-unwind" fn name_for(name: *const c_char) -> *const c_char {
     }
     // SAFETY: not null, so a string.
     let bytes = unsafe { CStr::from_ptr(name) }.to_bytes();
-    if !crate::path::has_slash(bytes) {
+    if !crate::text::has_slash(bytes) {
         return name;
     }
     let before = errno();
@@ -79,10 +76,6 @@ fn share() {
     }
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
@@ -103,10 +96,6 @@ pub unsafe extern "C" fn adverb_preload_dlopen() {
     )
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
@@ -131,8 +120,6 @@ pub unsafe extern "C" fn adverb_preload_dlopen() {
 
 /// Looks up the C library's functions. Called before the program runs.
 pub fn look_up() {
-    for real in REALS {
-        real.get();
-    }
+    real::look_up(REALS);
     REAL.store(DLOPEN.get().unwrap_or(core::ptr::null_mut()), Ordering::Release);
 }

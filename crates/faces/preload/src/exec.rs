@@ -19,7 +19,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use adverb_text::printable::{first_char, is_obeyed};
 
-use crate::real::{errno, real, reals, set_errno};
+use crate::real::{self, call, errno, reals, set_errno};
 use drop_ins::Found;
 use file::File;
 
@@ -44,21 +44,6 @@ reals! {
     SPAWNP = c"posix_spawnp";
 }
 
-/// The names interposed.
-pub const NAMES: &[&str] = &[
-    "execve",
-    "execvpe",
-    "execv",
-    "execvp",
-    "fexecve",
-    "execveat",
-    "posix_spawn",
-    "posix_spawnp",
-    "execl",
-    "execlp",
-    "execle",
-];
-
 type Path = *const c_char;
 pub(crate) type List = *const *const c_char;
 
@@ -68,9 +53,7 @@ unsafe extern "C" {
 
 /// Looks up the C library's functions, and reads the environment. Called before the program runs.
 pub fn look_up() {
-    for real in REALS {
-        real.get();
-    }
+    real::look_up(REALS);
     // SAFETY: the C library's view of the environment: strings or null.
     let value = |name: &CStr| unsafe {
         let at = libc::getenv(name.as_ptr());
@@ -331,67 +314,25 @@ impl Line {
     }
 }
 
-fn absent() -> c_int {
-    set_errno(libc::ENOSYS);
-    -1
+/// Defines the functions that start a program by its path.
+macro_rules! starting {
+    ($($symbol:ident = $real:ident($argv:ident $(, $envp:ident)?), $environment:expr, $searched:literal;)*) => { $(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $symbol(path: Path, $argv: List $(, $envp: List)?) -> c_int {
+            // SAFETY: the caller's arguments, and the program's environment.
+            unsafe { tell(path, Start { argv: $argv, environment: $environment }, $searched) };
+            call!($real: fn(path => Path, $argv => List $(, $envp => List)?) -> c_int)
+        }
+    )* };
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload_execve(path: Path, argv: List, envp: List) -> c_int {
-    // SAFETY: the caller's arguments.
-    unsafe { tell(path, Start { argv, environment: envp }, false) };
-    let Some(real) = real!(EXECVE: fn(Path, List, List) -> c_int) else { return absent() };
-    // SAFETY: the caller's arguments.
-    unsafe { real(path, argv, envp) }
+starting! {
+    adverb_preload_execve = EXECVE(argv, envp), envp, false;
+    adverb_preload_execvpe = EXECVPE(argv, envp), envp, true;
+    adverb_preload_execv = EXECV(argv), environ, false;
+    adverb_preload_execvp = EXECVP(argv), environ, true;
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload_execvpe(path: Path, argv: List, envp: List) -> c_int {
-    // SAFETY: the caller's arguments.
-    unsafe { tell(path, Start { argv, environment: envp }, true) };
-    let Some(real) = real!(EXECVPE: fn(Path, List, List) -> c_int) else { return absent() };
-    // SAFETY: the caller's arguments.
-    unsafe { real(path, argv, envp) }
-}
-
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload_execv(path: Path, argv: List) -> c_int {
-    // SAFETY: the caller's arguments, and the program's environment.
-    unsafe { tell(path, Start { argv, environment: environ }, false) };
-    let Some(real) = real!(EXECV: fn(Path, List) -> c_int) else { return absent() };
-    // SAFETY: the caller's arguments.
-    unsafe { real(path, argv) }
-}
-
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload_execvp(path: Path, argv: List) -> c_int {
-    // SAFETY: the caller's arguments, and the program's environment.
-    unsafe { tell(path, Start { argv, environment: environ }, true) };
-    let Some(real) = real!(EXECVP: fn(Path, List) -> c_int) else { return absent() };
-    // SAFETY: the caller's arguments.
-    unsafe { real(path, argv) }
-}
-
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_fexecve(fd: c_int, argv: List, envp: List) -> c_int {
     // SAFETY: the caller's arguments.
@@ -400,15 +341,9 @@ pub unsafe extern "C" fn adverb_preload_fexecve(fd: c_int, argv: List, envp: Lis
             tell_of(*argv, Start { argv, environment: envp }, || File::of(fd));
         }
     }
-    let Some(real) = real!(FEXECVE: fn(c_int, List, List) -> c_int) else { return absent() };
-    // SAFETY: the caller's arguments.
-    unsafe { real(fd, argv, envp) }
+    call!(FEXECVE: fn(fd => c_int, argv => List, envp => List) -> c_int)
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_execveat(
     dir: c_int,
@@ -425,20 +360,14 @@ pub unsafe extern "C" fn adverb_preload_execveat(
             });
         }
     }
-    let Some(real) = real!(EXECVEAT: fn(c_int, Path, List, List, c_int) -> c_int) else {
-        return absent();
-    };
-    // SAFETY: the caller's arguments.
-    unsafe { real(dir, path, argv, envp, flags) }
+    call!(EXECVEAT: fn(
+        dir => c_int, path => Path, argv => List, envp => List, flags => c_int) -> c_int)
 }
 
 type Spawn =
     unsafe extern "C" fn(*mut c_int, Path, *const c_void, *const c_void, List, List) -> c_int;
 
 /// The common part of the two functions that start a child.
-///
-/// # Safety
-/// As for the C library's functions.
 unsafe fn spawn(
     real: Option<*mut c_void>,
     searched: bool,
@@ -456,10 +385,6 @@ unsafe fn spawn(
     }
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_posix_spawn(
     pid: *mut c_int,
@@ -473,10 +398,6 @@ pub unsafe extern "C" fn adverb_preload_posix_spawn(
     unsafe { spawn(SPAWN.get(), false, pid, path, [actions, attributes], [argv, envp]) }
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_posix_spawnp(
     pid: *mut c_int,

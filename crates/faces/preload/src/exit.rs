@@ -6,9 +6,6 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::real::{real, reals};
 
-/// The names interposed.
-pub const NAMES: &[&str] = &["_exit", "_Exit", "abort", "adverb_exit_hook"];
-
 reals! {
     EXIT = c"_exit";
     ABORT = c"abort";
@@ -18,13 +15,6 @@ reals! {
 type Hook = extern "C" fn(c_int) -> c_int;
 
 static HOOK: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-
-/// Looks up the C library's functions.
-pub fn look_up() {
-    for real in REALS {
-        real.get();
-    }
-}
 
 /// Registers a function to call before the process ends by `_exit`. The function must stay valid as
 /// long as the process.
@@ -54,7 +44,6 @@ fn end(status: c_int) -> ! {
     }
 }
 
-/// Replaces the C library's function of this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn adverb_preload__exit(status: c_int) -> ! {
     end(status)

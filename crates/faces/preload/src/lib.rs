@@ -26,10 +26,17 @@
 //!
 //! Waits for a channel's descriptor drive the device (module [`waits`]).
 //!
+//! A function with the prefix `adverb_preload_` takes the place of the C library's function of the
+//! same name (`build.rs`), and has the contract of that function.
+//!
 //! This crate does not allocate, panic, take locks, or keep state that a `fork` could tear. It
 //! looks up the functions of the C library while the object is loaded. It works with every C
 //! library that has the functions the program calls, including musl.
 #![allow(unsafe_code, reason = "functions in the place of the C library's")]
+#![allow(
+    clippy::missing_safety_doc,
+    reason = "the contracts are those of the C library's functions"
+)]
 
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 compile_error!(
@@ -49,10 +56,10 @@ mod path;
 mod real;
 mod sanitizers;
 mod table;
+mod text;
 pub mod waits;
 
 pub use path::{Buffer, Look, is_ours, redirect};
-pub use sanitizers::NAMES as SANITIZER_NAMES;
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -69,17 +76,11 @@ macro_rules! interpose {
         #[repr(usize)]
         enum Id { $( $symbol ),* }
 
-        /// The interposed names, in the order of the table `REAL`.
-        pub const NAMES: &[&str] = &[ $( $name ),* ];
-
-        static REAL: [Real; NAMES.len()] = [ $( Real::new(match core::ffi::CStr::from_bytes_with_nul(
+        static REAL: [Real; [ $( $name ),* ].len()] = [ $( Real::new(match core::ffi::CStr::from_bytes_with_nul(
             concat!($name, "\0").as_bytes()) { Ok(name) => name, Err(_) => c"" }) ),* ];
 
         $(
             /// Replaces the C library's function of this name, with a redirected path.
-            ///
-            /// # Safety
-            /// As for the C library's function.
             #[unsafe(no_mangle)]
             pub unsafe extern "C-unwind" fn $symbol($($arg: $ty),*) -> $ret {
                 let Some(real) = REAL[Id::$symbol as usize].get() else {
@@ -184,9 +185,6 @@ interpose! {
 macro_rules! opening {
     ($( $symbol:ident $inner:ident ( $($arg:ident : $ty:ty),* ) of $path:ident $flags:ident; )*) => { $(
         /// Replaces the C library's function of this name, with a redirected path.
-        ///
-        /// # Safety
-        /// As for the C library's function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $symbol($($arg: $ty),*) -> c_int {
             // SAFETY: the caller's arguments.
@@ -207,9 +205,6 @@ opening! {
 }
 
 /// `realpath`: the result is the path that the program would see, without the prepared directory.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_preload_realpath(
     path: Path,
@@ -219,13 +214,7 @@ pub unsafe extern "C-unwind" fn adverb_preload_realpath(
     unsafe { path::without_root(inner_realpath(path, resolved)) }
 }
 
-/// Names implemented by another interposed function.
-pub const BY_ANOTHER: &[&str] = &["canonicalize_file_name"];
-
 /// `canonicalize_file_name`: `realpath` into memory that the C library allocates.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_preload_canonicalize_file_name(path: Path) -> *mut c_char {
     // SAFETY: the caller's argument; with a null buffer `realpath` allocates.
@@ -233,9 +222,6 @@ pub unsafe extern "C-unwind" fn adverb_preload_canonicalize_file_name(path: Path
 }
 
 /// The `_FORTIFY_SOURCE` variant of `realpath`.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload___realpath_chk(
     path: Path,
@@ -253,12 +239,10 @@ extern "C" fn look_up_all() {
         real.get();
     }
     memory::look_up();
-    netlink::look_up();
-    manager::look_up();
+    let others = [netlink::REALS, manager::REALS, links::REALS, exit::REALS];
+    others.into_iter().for_each(real::look_up);
     copies::look_up();
     exec::look_up();
-    links::look_up();
-    exit::look_up();
     waits::look_up();
 }
 

@@ -19,13 +19,6 @@ const COMMAND: &[u8] = b"/command";
 /// Room for a name: `IB_DEVICE_NAME_MAX`, the longest of the names.
 const ROOM: usize = 64;
 
-/// Looks up the C library's functions.
-pub fn look_up() {
-    for real in REALS {
-        real.get();
-    }
-}
-
 /// A name as a string. `None` if the name is too long.
 struct Name([u8; ROOM]);
 

@@ -17,25 +17,8 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use files::{forget, mark, of, others};
 
 use crate::path::stands_in;
-use crate::real::{Real, errno, real, reals, result, set_errno};
+use crate::real::{Real, call, errno, real, reals, replaced, result, set_errno};
 use crate::waits;
-
-/// The names that this module defines.
-pub const NAMES: &[&str] = &[
-    "read",
-    "__read_chk",
-    "write",
-    "close",
-    "dup",
-    "dup2",
-    "dup3",
-    "fcntl",
-    "fcntl64",
-    "fstat",
-    "fstat64",
-    "__fxstat",
-    "__fxstat64",
-];
 
 reals! {
     READ = c"read";
@@ -131,11 +114,7 @@ pub unsafe fn open(path: *const c_char, flags: c_int) -> Option<c_int> {
 }
 
 fn bare_close(fd: c_int) -> c_int {
-    match real!(CLOSE: fn(c_int) -> c_int) {
-        // SAFETY: the caller's descriptor.
-        Some(real) => unsafe { real(fd) },
-        None => result(libc::ENOSYS),
-    }
+    call!(CLOSE: fn(fd => c_int) -> c_int)
 }
 
 /// Closes the library's descriptor if `fd`, which is about to be closed, is its last duplicate.
@@ -150,42 +129,15 @@ fn let_go(fd: c_int) {
     }
 }
 
-/// Replaces the C library's function of this name. Reading the file fails, as with the kernel's
-/// file.
-///
-/// # Safety
-/// As for the C library's function. The same applies to all functions below.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload_read(fd: c_int, to: *mut c_void, len: usize) -> isize {
-    if of(fd).is_some() {
-        return result(libc::EINVAL) as isize;
-    }
-    match real!(READ: fn(c_int, *mut c_void, usize) -> isize) {
-        // SAFETY: the caller's arguments.
-        Some(real) => unsafe { real(fd, to, len) },
-        None => result(libc::ENOSYS) as isize,
-    }
-}
-
-/// The `_FORTIFY_SOURCE` variant of `read`.
-///
-/// # Safety
-/// As for the C library's function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload___read_chk(
-    fd: c_int,
-    to: *mut c_void,
-    len: usize,
-    has: usize,
-) -> isize {
-    if of(fd).is_some() {
-        return result(libc::EINVAL) as isize;
-    }
-    match real!(READ_CHK: fn(c_int, *mut c_void, usize, usize) -> isize) {
-        // SAFETY: the caller's arguments.
-        Some(real) => unsafe { real(fd, to, len, has) },
-        None => result(libc::ENOSYS) as isize,
-    }
+replaced! {
+    /// Replaces the C library's function of this name. Reading the file fails, as with the kernel's
+    /// file.
+    "C" adverb_preload_read = READ(fd: c_int, to: *mut c_void, len: usize) -> isize,
+    of(fd).map(|_| result(libc::EINVAL) as isize);
+    /// The `_FORTIFY_SOURCE` variant of `read`.
+    "C" adverb_preload___read_chk = READ_CHK(
+        fd: c_int, to: *mut c_void, len: usize, has: usize) -> isize,
+    of(fd).map(|_| result(libc::EINVAL) as isize);
 }
 
 /// `struct rdma_ucm_migrate_id` after its header: the only command that names a file.
@@ -290,9 +242,6 @@ extern "C" fn answer(done: isize, library: usize) -> isize {
 /// A thread may be cancelled while it waits for an event here, and then its stack is unwound. No
 /// Rust function is on the stack below the wait. In a release build, a Rust function would have a
 /// guard against unwinding, and the guard needs the panic routines.
-///
-/// # Safety
-/// As for the C library's function.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
@@ -326,9 +275,6 @@ pub unsafe extern "C" fn adverb_preload_write(
 }
 
 /// Replaces the C library's function of this name. The bytes are a command.
-///
-/// # Safety
-/// As for the C library's function.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
@@ -363,10 +309,6 @@ pub unsafe extern "C" fn adverb_preload_write(
     )
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_close(fd: c_int) -> c_int {
     let_go(fd);
@@ -387,98 +329,54 @@ fn duplicated(from: c_int, library: Option<c_int>, fd: c_int) -> c_int {
     fd
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_dup(fd: c_int) -> c_int {
-    match real!(DUP: fn(c_int) -> c_int) {
-        // SAFETY: the caller's arguments.
-        Some(real) => duplicated(fd, of(fd), unsafe { real(fd) }),
-        None => result(libc::ENOSYS),
-    }
+    duplicated(fd, of(fd), call!(DUP: fn(fd => c_int) -> c_int))
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_dup2(fd: c_int, to: c_int) -> c_int {
-    let Some(real) = real!(DUP2: fn(c_int, c_int) -> c_int) else { return result(libc::ENOSYS) };
     let library = of(fd);
     if fd != to {
         let_go(to);
     }
-    // SAFETY: the caller's arguments.
-    duplicated(fd, library, unsafe { real(fd, to) })
+    duplicated(fd, library, call!(DUP2: fn(fd => c_int, to => c_int) -> c_int))
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
-    let Some(real) = real!(DUP3: fn(c_int, c_int, c_int) -> c_int) else {
-        return result(libc::ENOSYS);
-    };
     let library = of(fd);
     if fd != to {
         let_go(to);
     }
-    // SAFETY: the caller's arguments.
-    duplicated(fd, library, unsafe { real(fd, to, flags) })
+    duplicated(fd, library, call!(DUP3: fn(fd => c_int, to => c_int, flags => c_int) -> c_int))
 }
 
 /// `fcntl`, under either of its names.
-///
-/// # Safety
-/// As for the C library's function.
-unsafe fn control(real: &Real, fd: c_int, what: c_int, with: *mut c_void) -> c_int {
-    // SAFETY: the third argument is variadic in C, and on the supported machines it is passed like
-    // a fixed argument. If the caller passes no third argument, the value read here is passed on
-    // and not used.
-    let real =
-        real.get().map(|at| unsafe {
-            core::mem::transmute::<
-                *mut c_void,
-                unsafe extern "C" fn(c_int, c_int, *mut c_void) -> c_int,
-            >(at)
-        });
-    let Some(real) = real else { return result(libc::ENOSYS) };
-    if what != libc::F_DUPFD && what != libc::F_DUPFD_CLOEXEC {
-        // SAFETY: the caller's arguments.
-        return unsafe { real(fd, what, with) };
+fn control(real: &Real, fd: c_int, what: c_int, with: *mut c_void) -> c_int {
+    // The third argument is variadic in C, and on the supported machines it is passed like a fixed
+    // argument. If the caller passes no third argument, the value read here is passed on and not
+    // used.
+    let done = || call!(real: fn(fd => c_int, what => c_int, with => *mut c_void) -> c_int);
+    if what == libc::F_DUPFD || what == libc::F_DUPFD_CLOEXEC {
+        duplicated(fd, of(fd), done())
+    } else {
+        done()
     }
-    let library = of(fd);
-    // SAFETY: the caller's arguments.
-    duplicated(fd, library, unsafe { real(fd, what, with) })
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_fcntl(fd: c_int, what: c_int, with: *mut c_void) -> c_int {
-    // SAFETY: the caller's arguments.
-    unsafe { control(&FCNTL, fd, what, with) }
+    control(&FCNTL, fd, what, with)
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_fcntl64(
     fd: c_int,
     what: c_int,
     with: *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller's arguments.
-    unsafe { control(&FCNTL64, fd, what, with) }
+    control(&FCNTL64, fd, what, with)
 }
 
 /// The result of `fstat` for this file: a character device, like the result for its path. The
@@ -496,21 +394,13 @@ unsafe fn kind(fd: c_int, to: *mut libc::stat) -> Option<c_int> {
 /// Defines `fstat` under one of its names.
 macro_rules! fstat {
     ($( $symbol:ident $real:ident ( $($arg:ident : $ty:ty),* ); )*) => { $(
-        /// Replaces the C library's function of this name.
-        ///
-        /// # Safety
-        /// As for the C library's function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $symbol($($arg: $ty,)* fd: c_int, to: *mut libc::stat) -> c_int {
             // SAFETY: `to` is the caller's.
             if let Some(said) = unsafe { kind(fd, to) } {
                 return said;
             }
-            match real!($real: fn($($ty,)* c_int, *mut libc::stat) -> c_int) {
-                // SAFETY: the caller's arguments.
-                Some(real) => unsafe { real($($arg,)* fd, to) },
-                None => result(libc::ENOSYS),
-            }
+            call!($real: fn($($arg => $ty,)* fd => c_int, to => *mut libc::stat) -> c_int)
         }
     )* };
 }
@@ -520,11 +410,4 @@ fstat! {
     adverb_preload_fstat64 FSTAT64();
     adverb_preload___fxstat FXSTAT(version: c_int);
     adverb_preload___fxstat64 FXSTAT64(version: c_int);
-}
-
-/// Looks up the C library's functions. Called before the program runs.
-pub fn look_up() {
-    for real in REALS {
-        real.get();
-    }
 }

@@ -17,24 +17,3 @@ mod stack;
 mod syscall;
 
 pub use syscall::look_up;
-
-/// The names that this module defines.
-pub const NAMES: &[&str] = &[
-    "memalign",
-    "posix_memalign",
-    "aligned_alloc",
-    "valloc",
-    "pvalloc",
-    "realloc",
-    "free",
-    "madvise",
-    "process_madvise",
-    "mremap",
-    "fork",
-    "_Fork",
-    "clone",
-    "__register_atfork",
-    "pthread_attr_setstack",
-    "syscall",
-    "adverb_memory_hooks",
-];

@@ -14,22 +14,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use adverb_nldev::{Objects, Table, answer, needs_objects};
 use libc::{iovec, msghdr, sockaddr, sockaddr_nl, sockaddr_un, socklen_t};
 
-use crate::real::{errno, real, reals, result, set_errno};
+use crate::real::{call, errno, real, reals, replaced, result, set_errno};
 use crate::{links, objects, table};
-
-/// The names that this module defines.
-pub const NAMES: &[&str] = &[
-    "socket",
-    "bind",
-    "getsockname",
-    "setsockopt",
-    "send",
-    "sendto",
-    "sendmsg",
-    "recvfrom",
-    "__recvfrom_chk",
-    "recvmsg",
-];
 
 reals! {
     SOCKET = c"socket";
@@ -107,24 +93,51 @@ fn port(fd: c_int) -> Option<u32> {
     name.take(8).try_fold(0_u32, |sum, digit| Some(sum << 4 | char::from(digit).to_digit(16)?))
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function. The same applies to all functions below.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload_socket(
-    domain: c_int,
-    kind: c_int,
-    protocol: c_int,
-) -> c_int {
-    if domain == libc::AF_NETLINK && protocol == NETLINK_RDMA && table::is_there() {
-        return open(kind);
-    }
-    match real!(SOCKET: fn(c_int, c_int, c_int) -> c_int) {
-        // SAFETY: the caller's arguments.
-        Some(real) => unsafe { real(domain, kind, protocol) },
-        None => result(libc::ENOSYS),
-    }
+replaced! {
+    "C" adverb_preload_socket = SOCKET(domain: c_int, kind: c_int, protocol: c_int) -> c_int,
+    (domain == libc::AF_NETLINK && protocol == NETLINK_RDMA && table::is_there())
+        .then(|| open(kind));
+    /// Replaces the C library's function of this name. The socket already has its name, and keeps
+    /// its port.
+    "C" adverb_preload_bind = BIND(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int,
+    port(fd).map(|_| {
+        if len as usize >= size_of::<sockaddr_nl>() { 0 } else { result(libc::EINVAL) }
+    });
+    "C" adverb_preload_getsockname = GETSOCKNAME(
+        fd: c_int, to: *mut sockaddr, len: *mut socklen_t) -> c_int,
+    port(fd).map(|port| {
+        if to.is_null() || len.is_null() {
+            return result(libc::EFAULT);
+        }
+        // SAFETY: the caller's address has `*len` bytes.
+        unsafe {
+            write_address(to.cast(), *len as usize, port);
+            *len = ADDRESS;
+        }
+        0
+    });
+    /// Replaces the C library's function of this name. Netlink options about acknowledgements and
+    /// groups do not affect these answers, so they are ignored.
+    "C" adverb_preload_setsockopt = SETSOCKOPT(
+        fd: c_int, level: c_int, option: c_int, value: *const c_void, len: socklen_t) -> c_int,
+    (level == libc::SOL_NETLINK && port(fd).is_some()).then_some(0);
+    "C-unwind" adverb_preload_send = SEND(
+        fd: c_int, bytes: *const c_void, len: usize, flags: c_int) -> isize,
+    // SAFETY: the caller's bytes.
+    unsafe { ask_whole(fd, bytes, len) };
+    "C-unwind" adverb_preload_sendto = SENDTO(
+        fd: c_int, bytes: *const c_void, len: usize, flags: c_int, to: *const sockaddr,
+        to_len: socklen_t) -> isize,
+    // SAFETY: the caller's bytes.
+    unsafe { ask_whole(fd, bytes, len) };
+    "C-unwind" adverb_preload_sendmsg = SENDMSG(
+        fd: c_int, message: *const msghdr, flags: c_int) -> isize,
+    // SAFETY: the caller's message; `msg_iov` is an array of `msg_iovlen` pieces.
+    port(fd).filter(|_| !message.is_null()).map(|port| unsafe {
+        let (pieces, count) = ((*message).msg_iov, (*message).msg_iovlen);
+        let pieces = if count == 0 { &[] } else { core::slice::from_raw_parts(pieces, count) };
+        ask(fd, port, pieces)
+    });
 }
 
 /// Creates a socket.
@@ -183,27 +196,6 @@ fn drain(fd: c_int) {
     set_errno(before);
 }
 
-/// Replaces the C library's function of this name. The socket already has its name, and keeps its
-/// port.
-///
-/// # Safety
-/// As for the C library's function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload_bind(
-    fd: c_int,
-    to: *const sockaddr,
-    len: socklen_t,
-) -> c_int {
-    if port(fd).is_some() {
-        return if len as usize >= size_of::<sockaddr_nl>() { 0 } else { result(libc::EINVAL) };
-    }
-    match real!(BIND: fn(c_int, *const sockaddr, socklen_t) -> c_int) {
-        // SAFETY: the caller's arguments.
-        Some(real) => unsafe { real(fd, to, len) },
-        None => result(libc::ENOSYS),
-    }
-}
-
 /// Writes a netlink address, or the part of it that fits.
 ///
 /// # Safety
@@ -221,57 +213,6 @@ unsafe fn write_address(to: *mut c_void, room: usize, port: u32) {
 }
 
 const ADDRESS: socklen_t = size_of::<sockaddr_nl>() as socklen_t;
-
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload_getsockname(
-    fd: c_int,
-    to: *mut sockaddr,
-    len: *mut socklen_t,
-) -> c_int {
-    if let Some(port) = port(fd) {
-        if to.is_null() || len.is_null() {
-            return result(libc::EFAULT);
-        }
-        // SAFETY: the caller's address has `*len` bytes.
-        unsafe {
-            write_address(to.cast(), *len as usize, port);
-            *len = ADDRESS;
-        }
-        return 0;
-    }
-    match real!(GETSOCKNAME: fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int) {
-        // SAFETY: the caller's arguments.
-        Some(real) => unsafe { real(fd, to, len) },
-        None => result(libc::ENOSYS),
-    }
-}
-
-/// Replaces the C library's function of this name. Netlink options about acknowledgements and
-/// groups do not affect these answers, so they are ignored.
-///
-/// # Safety
-/// As for the C library's function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload_setsockopt(
-    fd: c_int,
-    level: c_int,
-    option: c_int,
-    value: *const c_void,
-    len: socklen_t,
-) -> c_int {
-    if level == libc::SOL_NETLINK && port(fd).is_some() {
-        return 0;
-    }
-    match real!(SETSOCKOPT: fn(c_int, c_int, c_int, *const c_void, socklen_t) -> c_int) {
-        // SAFETY: the caller's arguments.
-        Some(real) => unsafe { real(fd, level, option, value, len) },
-        None => result(libc::ENOSYS),
-    }
-}
 
 /// Answers a request given in pieces.
 ///
@@ -328,78 +269,13 @@ unsafe fn ask(fd: c_int, port: u32, pieces: &[iovec]) -> isize {
     }
 }
 
-/// Replaces the C library's function of this name.
+/// Answers a request in one piece. `None`: the descriptor is another socket.
 ///
 /// # Safety
-/// As for the C library's function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn adverb_preload_send(
-    fd: c_int,
-    bytes: *const c_void,
-    len: usize,
-    flags: c_int,
-) -> isize {
-    if let Some(port) = port(fd) {
-        // SAFETY: the caller's bytes.
-        return unsafe { ask(fd, port, &[iovec { iov_base: bytes.cast_mut(), iov_len: len }]) };
-    }
-    match real!(SEND: fn(c_int, *const c_void, usize, c_int) -> isize) {
-        // SAFETY: the caller's arguments.
-        Some(real) => unsafe { real(fd, bytes, len, flags) },
-        None => result(libc::ENOSYS) as isize,
-    }
-}
-
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn adverb_preload_sendto(
-    fd: c_int,
-    bytes: *const c_void,
-    len: usize,
-    flags: c_int,
-    to: *const sockaddr,
-    to_len: socklen_t,
-) -> isize {
-    if let Some(port) = port(fd) {
-        // SAFETY: the caller's bytes.
-        return unsafe { ask(fd, port, &[iovec { iov_base: bytes.cast_mut(), iov_len: len }]) };
-    }
-    match real!(SENDTO: fn(c_int, *const c_void, usize, c_int, *const sockaddr, socklen_t) -> isize)
-    {
-        // SAFETY: the caller's arguments.
-        Some(real) => unsafe { real(fd, bytes, len, flags, to, to_len) },
-        None => result(libc::ENOSYS) as isize,
-    }
-}
-
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn adverb_preload_sendmsg(
-    fd: c_int,
-    message: *const msghdr,
-    flags: c_int,
-) -> isize {
-    if let Some(port) = port(fd)
-        && !message.is_null()
-    {
-        // SAFETY: the caller's message; `msg_iov` is an array of `msg_iovlen` pieces.
-        return unsafe {
-            let (pieces, count) = ((*message).msg_iov, (*message).msg_iovlen);
-            let pieces = if count == 0 { &[] } else { core::slice::from_raw_parts(pieces, count) };
-            ask(fd, port, pieces)
-        };
-    }
-    match real!(SENDMSG: fn(c_int, *const msghdr, c_int) -> isize) {
-        // SAFETY: the caller's arguments.
-        Some(real) => unsafe { real(fd, message, flags) },
-        None => result(libc::ENOSYS) as isize,
-    }
+/// `bytes` has `len` bytes.
+unsafe fn ask_whole(fd: c_int, bytes: *const c_void, len: usize) -> Option<isize> {
+    // SAFETY: the caller's promise.
+    unsafe { Some(ask(fd, port(fd)?, &[iovec { iov_base: bytes.cast_mut(), iov_len: len }])) }
 }
 
 /// Sets the sender's address to the kernel's, port 0.
@@ -416,10 +292,28 @@ unsafe fn from_kernel(to: *mut sockaddr, len: *mut socklen_t, room: usize) {
     }
 }
 
-/// Replaces the C library's function of this name.
+/// Receives by `real`. The sender of an answer is the kernel.
 ///
 /// # Safety
-/// As for the C library's function.
+/// As for `recvfrom`.
+unsafe fn receive(
+    fd: c_int,
+    from: *mut sockaddr,
+    len: *mut socklen_t,
+    real: impl FnOnce() -> isize,
+) -> isize {
+    let ours = port(fd).is_some();
+    // SAFETY: the caller's arguments.
+    unsafe {
+        let room = if ours && !len.is_null() { *len as usize } else { 0 };
+        let got = real();
+        if ours && got >= 0 {
+            from_kernel(from, len, room);
+        }
+        got
+    }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_recvfrom(
     fd: c_int,
@@ -429,26 +323,16 @@ pub unsafe extern "C" fn adverb_preload_recvfrom(
     from: *mut sockaddr,
     len: *mut socklen_t,
 ) -> isize {
-    let Some(real) = real!(RECVFROM: fn(c_int, *mut c_void, usize, c_int, *mut sockaddr, *mut socklen_t) -> isize)
-    else {
-        return result(libc::ENOSYS) as isize;
+    let real = || {
+        call!(RECVFROM: fn(
+            fd => c_int, bytes => *mut c_void, size => usize, flags => c_int, from => *mut sockaddr,
+            len => *mut socklen_t) -> isize)
     };
-    let ours = port(fd).is_some();
     // SAFETY: the caller's arguments.
-    unsafe {
-        let room = if ours && !len.is_null() { *len as usize } else { 0 };
-        let got = real(fd, bytes, size, flags, from, len);
-        if ours && got >= 0 {
-            from_kernel(from, len, room);
-        }
-        got
-    }
+    unsafe { receive(fd, from, len, real) }
 }
 
 /// The `_FORTIFY_SOURCE` variant of `recvfrom`.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload___recvfrom_chk(
     fd: c_int,
@@ -459,26 +343,15 @@ pub unsafe extern "C" fn adverb_preload___recvfrom_chk(
     from: *mut sockaddr,
     len: *mut socklen_t,
 ) -> isize {
-    let Some(real) = real!(RECVFROM_CHK: fn(c_int, *mut c_void, usize, usize, c_int, *mut sockaddr, *mut socklen_t) -> isize)
-    else {
-        return result(libc::ENOSYS) as isize;
+    let real = || {
+        call!(RECVFROM_CHK: fn(
+            fd => c_int, bytes => *mut c_void, size => usize, has => usize, flags => c_int,
+            from => *mut sockaddr, len => *mut socklen_t) -> isize)
     };
-    let ours = port(fd).is_some();
     // SAFETY: the caller's arguments.
-    unsafe {
-        let room = if ours && !len.is_null() { *len as usize } else { 0 };
-        let got = real(fd, bytes, size, has, flags, from, len);
-        if ours && got >= 0 {
-            from_kernel(from, len, room);
-        }
-        got
-    }
+    unsafe { receive(fd, from, len, real) }
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_recvmsg(
     fd: c_int,
@@ -497,12 +370,5 @@ pub unsafe extern "C" fn adverb_preload_recvmsg(
             from_kernel((*message).msg_name.cast(), &raw mut (*message).msg_namelen, room);
         }
         got
-    }
-}
-
-/// Looks up the C library's functions. Called before the program runs.
-pub fn look_up() {
-    for real in REALS {
-        real.get();
     }
 }

@@ -7,7 +7,8 @@ use adverb_nldev::{COUNTERS, Objects, QUESTION};
 use libc::{c_long, sockaddr_un, socklen_t};
 
 use crate::file;
-use crate::real::{errno, set_errno};
+use crate::real::{errno, keeping_errno};
+use crate::text::decimal;
 
 /// The variable with the name of the run's survivor.
 const SURVIVOR: &CStr = c"ADVERB_SURVIVOR";
@@ -20,10 +21,8 @@ const NAME: &CStr = c"adverb-objects";
 
 /// Closes an own descriptor. Keeps `errno`.
 pub fn close(fd: c_long) {
-    let before = errno();
     // SAFETY: our own descriptor.
-    unsafe { libc::syscall(libc::SYS_close, fd) };
-    set_errno(before);
+    keeping_errno(|| unsafe { libc::syscall(libc::SYS_close, fd) });
 }
 
 /// The descriptor that a call has made.
@@ -34,10 +33,7 @@ fn made(fd: c_long) -> Option<c_long> {
 /// Calls `use_it` with the objects of the user's processes; with `None` if there is no survivor, or
 /// if a process did not answer. Keeps `errno`.
 pub fn with<R>(use_it: impl FnOnce(Option<&Objects<'_>>) -> R) -> R {
-    let before = errno();
-    let answer = collect();
-    set_errno(before);
-    let Some(fd) = answer else { return use_it(None) };
+    let Some(fd) = keeping_errno(collect) else { return use_it(None) };
     let said = file::with_text(fd, |text| use_it(text.and_then(Objects::parse).as_ref()));
     close(fd);
     said
@@ -146,17 +142,4 @@ pub fn counter_file(path: &[u8]) -> Option<c_long> {
             fd
         }
     }))
-}
-
-/// The decimal digits of a number, at the end of `to`.
-pub fn decimal(number: u64, to: &mut [u8; 20]) -> &[u8] {
-    let (mut left, mut used) = (number, 0_usize);
-    for digit in to.iter_mut().rev() {
-        *digit = b'0' + (left % 10) as u8;
-        (left, used) = (left / 10, used + 1);
-        if left == 0 {
-            break;
-        }
-    }
-    to.get(20_usize.wrapping_sub(used)..).unwrap_or_default()
 }

@@ -3,7 +3,8 @@
 use core::ffi::{CStr, c_char};
 use core::mem::MaybeUninit;
 
-use crate::real::{errno, set_errno};
+use crate::real::keeping_errno;
+use crate::text::decimal;
 
 const ROOT: &CStr = c"ADVERB_SYSROOT";
 /// The link to the directory after `rdma link add`. Until then there is no link.
@@ -53,7 +54,7 @@ impl Buffer {
     /// The path of a descriptor of the buffer.
     fn descriptor(&mut self, fd: libc::c_long) -> Option<*const c_char> {
         let mut name = [0; 20];
-        let digits = crate::objects::decimal(fd as u64, &mut name);
+        let digits = decimal(fd as u64, &mut name);
         self.fd = fd;
         self.join(b"/proc/self/fd/", digits)
     }
@@ -214,19 +215,4 @@ fn is_directory(path: *const c_char) -> bool {
         }
         fd >= 0
     }
-}
-
-/// Calls `look`, and restores `errno`.
-fn keeping_errno<T>(look: impl FnOnce() -> T) -> T {
-    let before = errno();
-    let seen = look();
-    set_errno(before);
-    seen
-}
-
-/// Is there a slash? Written as a loop, because the search in `core` is compiled separately and can
-/// panic.
-pub(crate) fn has_slash(bytes: &[u8]) -> bool {
-    let is_slash = |byte: &u8| *byte == b'/';
-    bytes.iter().any(is_slash)
 }

@@ -61,6 +61,38 @@ macro_rules! real {
 }
 pub(crate) use real;
 
+/// Calls a function of the C library. Fails with ENOSYS if this C library has no such function.
+macro_rules! call {
+    ($id:ident: fn($($arg:expr => $type:ty),* $(,)?) -> $ret:ty) => {
+        match $crate::real::real!($id: fn($($type),*) -> $ret) {
+            // SAFETY: the caller's arguments, or values that live through the call.
+            Some(real) => unsafe { real($($arg),*) },
+            None => $crate::real::result(libc::ENOSYS) as $ret,
+        }
+    };
+}
+pub(crate) use call;
+
+/// Defines functions of this object with their ABI: each gives its own answer, or, if this is
+/// `None`, calls the C library's function with its arguments.
+macro_rules! replaced {
+    ($(
+        $(#[$doc:meta])*
+        $abi:literal $symbol:ident = $real:ident($($arg:ident: $type:ty),*) -> $ret:ty,
+        $own:expr;
+    )*) => {$(
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        pub unsafe extern $abi fn $symbol($($arg: $type),*) -> $ret {
+            match $own {
+                Some(answer) => answer,
+                None => $crate::real::call!($real: fn($($arg => $type),*) -> $ret),
+            }
+        }
+    )*};
+}
+pub(crate) use replaced;
+
 /// This thread's `errno`.
 pub fn errno() -> c_int {
     // SAFETY: the C library returns the address of this thread's `errno`.
@@ -71,6 +103,21 @@ pub fn errno() -> c_int {
 pub fn set_errno(value: c_int) {
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = value }
+}
+
+/// Calls `look`, and restores `errno`.
+pub fn keeping_errno<T>(look: impl FnOnce() -> T) -> T {
+    let before = errno();
+    let seen = look();
+    set_errno(before);
+    seen
+}
+
+/// Looks up functions. Called before the program runs.
+pub fn look_up(reals: &[&Real]) {
+    for real in reals {
+        real.get();
+    }
 }
 
 /// Converts an errno value to the return value of a C library function: 0, or -1 with `errno` set.

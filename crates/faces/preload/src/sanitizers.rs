@@ -6,10 +6,6 @@
 
 use core::ffi::{CStr, c_char};
 
-/// The names that this module defines.
-pub const NAMES: &[&str] =
-    &["__asan_default_options", "__tsan_default_suppressions", "__lsan_default_suppressions"];
-
 /// AddressSanitizer refuses to start if an object is loaded before its run-time library, unless
 /// this option permits it.
 const ASAN: &CStr = c"verify_asan_link_order=0";
@@ -23,19 +19,16 @@ const TSAN: &str = concat!(include_str!("tsan.supp"), "\0");
 /// if only this memory refers to them.
 const LSAN: &CStr = c"leak:libibverbs.so\n";
 
-/// Replaces the C library's function of this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn adverb_preload___asan_default_options() -> *const c_char {
     ASAN.as_ptr()
 }
 
-/// Replaces the C library's function of this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn adverb_preload___tsan_default_suppressions() -> *const c_char {
     TSAN.as_ptr().cast()
 }
 
-/// Replaces the C library's function of this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn adverb_preload___lsan_default_suppressions() -> *const c_char {
     LSAN.as_ptr()

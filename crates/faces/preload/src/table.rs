@@ -1,8 +1,9 @@
 //! The table of devices, which the launcher writes to the prepared directory.
 
 use crate::file;
+use crate::objects::close;
 use crate::path::{Buffer, root};
-use crate::real::{errno, set_errno};
+use crate::real::keeping_errno;
 
 /// Name of the table's file.
 const FILE: &[u8] = b"/nldev";
@@ -11,17 +12,9 @@ const FILE: &[u8] = b"/nldev";
 fn open() -> libc::c_long {
     let mut buffer = Buffer::new();
     let Some(path) = root().and_then(|root| buffer.join(root, FILE)) else { return -1 };
-    let before = errno();
     let flags = libc::O_RDONLY | libc::O_CLOEXEC;
     // SAFETY: a string.
-    let fd = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, flags) };
-    set_errno(before);
-    fd
-}
-
-fn close(fd: libc::c_long) {
-    // SAFETY: our own descriptor.
-    unsafe { libc::syscall(libc::SYS_close, fd) };
+    keeping_errno(|| unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, flags) })
 }
 
 /// Does the table exist?

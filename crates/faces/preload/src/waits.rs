@@ -31,22 +31,7 @@ pub use hooks::{closed, copied};
 use libc::{pollfd, sigset_t, timespec};
 pub use poll::{adverb_preload_poll, adverb_preload_ppoll};
 
-use crate::real::{errno, set_errno};
-
-/// The names that this module defines.
-pub const NAMES: &[&str] = &[
-    "epoll_wait",
-    "epoll_pwait",
-    "epoll_pwait2",
-    "epoll_ctl",
-    "poll",
-    "ppoll",
-    "__poll_chk",
-    "__ppoll_chk",
-    "select",
-    "pselect",
-    "adverb_wait_hooks",
-];
+use crate::real::{self, errno, set_errno};
 
 /// Most descriptors of a call that drives.
 const MOST: usize = 128;
@@ -91,8 +76,21 @@ unsafe fn of_time(time: *const timespec) -> Result<Limit, ()> {
     }
 }
 
-fn to_time(nanos: u64) -> timespec {
-    timespec { tv_sec: (nanos / SECOND) as libc::time_t, tv_nsec: (nanos % SECOND) as libc::c_long }
+/// As [`of_time`], for a pointer of the program. `None`: the call does not drive, because the
+/// kernel refuses the value or the pointer.
+fn readable_time(time: *const timespec) -> Option<Limit> {
+    let is_readable = time.is_null() || program::is_readable(time.cast(), size_of::<timespec>());
+    // SAFETY: the pointer is null or can be read.
+    if is_readable { unsafe { of_time(time) }.ok() } else { None }
+}
+
+/// Calls `with` with the limit as a `timespec`; null for none.
+fn with_time(limit: Limit, with: impl FnOnce(*const timespec) -> c_int) -> c_int {
+    let time = limit.map(|nanos| timespec {
+        tv_sec: (nanos / SECOND) as libc::time_t,
+        tv_nsec: (nanos % SECOND) as libc::c_long,
+    });
+    with(time.as_ref().map_or(core::ptr::null(), core::ptr::from_ref))
 }
 
 /// Nanoseconds of the monotonic clock.
@@ -233,12 +231,6 @@ impl<A: FnMut() -> c_int, B: Fn(Limit) -> c_int> Waiting<A, B> {
     }
 }
 
-/// The result of a call that the C library does not have.
-fn absent() -> c_int {
-    set_errno(libc::ENOSYS);
-    -1
-}
-
 /// Registers hooks, once. Returns the C library's `ppoll`, or null if the version differs.
 ///
 /// # Safety
@@ -255,7 +247,5 @@ pub unsafe extern "C" fn adverb_preload_adverb_wait_hooks(hooks: *const Hooks) -
 
 /// Looks up the C library's functions.
 pub fn look_up() {
-    for real in [epoll::REALS, poll::REALS, select::REALS].into_iter().flatten() {
-        real.get();
-    }
+    [epoll::REALS, poll::REALS, select::REALS].into_iter().for_each(real::look_up);
 }

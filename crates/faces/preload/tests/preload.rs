@@ -35,18 +35,14 @@ fn library() -> PathBuf {
 
 /// The C program, compiled once for all tests of this file, plain and with fortified calls.
 fn program(fortify: bool) -> &'static Path {
-    static PLAIN: LazyLock<PathBuf> = LazyLock::new(|| compile("look", &["-O0"]));
+    static PLAIN: LazyLock<PathBuf> = LazyLock::new(|| compile("cc", "look", &["-O0"]));
     static FORTIFIED: LazyLock<PathBuf> = LazyLock::new(|| {
-        compile("look_fortified", &["-O2", "-D_FORTIFY_SOURCE=2", "-D_FILE_OFFSET_BITS=64"])
+        compile("cc", "look_fortified", &["-O2", "-D_FORTIFY_SOURCE=2", "-D_FILE_OFFSET_BITS=64"])
     });
     if fortify { &FORTIFIED } else { &PLAIN }
 }
 
-fn compile(name: &str, flags: &[&str]) -> PathBuf {
-    compile_with("cc", name, flags)
-}
-
-fn compile_with(compiler: &str, name: &str, flags: &[&str]) -> PathBuf {
+fn compile(compiler: &str, name: &str, flags: &[&str]) -> PathBuf {
     let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/look.c");
     let status =
@@ -79,19 +75,16 @@ fn tree(name: &str) -> PathBuf {
 }
 
 fn run(program: &Path, root: Option<&Path>) -> String {
-    let mut command = Command::new(program);
-    command.env("LD_PRELOAD", library()).env_remove("ADVERB_SYSROOT");
-    if let Some(root) = root {
-        command.env("ADVERB_SYSROOT", root);
-    }
-    let output = command.output().expect("the program runs");
-    assert!(
-        output.status.success(),
-        "{:?}: {}",
-        output.status,
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8(output.stdout).expect("ASCII")
+    said(Command::new(program).env("LD_PRELOAD", library()), root)
+}
+
+/// What a program says that sees the prepared tree `root`.
+fn said(command: &mut Command, root: Option<&Path>) -> String {
+    command.env_remove("ADVERB_SYSROOT").envs(root.map(|root| ("ADVERB_SYSROOT", root)));
+    let output = command.output().expect("the program runs: install the package binutils");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{:?}: {errors}", output.status);
+    String::from_utf8(output.stdout).expect("UTF-8")
 }
 
 #[test]
@@ -107,11 +100,7 @@ fn a_program_sees_the_prepared_tree_and_so_does_its_child() {
 #[test]
 fn without_the_variable_nothing_changes() {
     let with = run(program(false), None);
-    let without = Command::new(program(false))
-        .env_remove("ADVERB_SYSROOT")
-        .output()
-        .expect("the program runs");
-    assert_eq!(with, String::from_utf8(without.stdout).expect("ASCII"));
+    assert_eq!(with, said(&mut Command::new(program(false)), None));
     assert!(with.contains("stat errno 2\n"), "{with}");
 }
 
@@ -126,13 +115,9 @@ fn an_empty_tree_changes_nothing() {
 fn stock_tools_see_the_tree() {
     let root = tree("tools");
     let shell = "ls /sys/class/infiniband/adverb77/device/net/; cat /sys/class/infiniband/adverb77/ports/1/gid_attrs/types/0; test -c /dev/infiniband/uverbs77 && echo char";
-    let output = Command::new("sh")
-        .args(["-c", shell])
-        .env("LD_PRELOAD", library())
-        .env("ADVERB_SYSROOT", &root)
-        .output()
-        .expect("a shell");
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "lo\nRoCE v2\nchar\n");
+    let mut tools = Command::new("sh");
+    tools.args(["-c", shell]).env("LD_PRELOAD", library());
+    assert_eq!(said(&mut tools, Some(&root)), "lo\nRoCE v2\nchar\n");
 }
 
 /// SYS-3: two installations in one process. Each object calls its own functions.
@@ -141,60 +126,35 @@ fn two_copies_work_in_one_process() {
     let root = tree("two_copies");
     let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libadverb_preload.so");
     std::fs::copy(library(), &copy).expect("writable");
-    let output = Command::new(program(false))
-        .env("LD_PRELOAD", format!("{}:{}", library().display(), copy.display()))
-        .env("ADVERB_SYSROOT", &root)
-        .output()
-        .expect("the program runs");
-    assert!(output.status.success(), "{:?}", output.status);
-    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{ON}child\n{ON}"));
+    let mut program = Command::new(program(false));
+    program.env("LD_PRELOAD", format!("{}:{}", library().display(), copy.display()));
+    assert_eq!(said(&mut program, Some(&root)), format!("{ON}child\n{ON}"));
 }
 
 #[test]
 fn exactly_the_listed_names_are_interposed() {
     let mut listed: Vec<&str> = NAMES.split_whitespace().collect();
-    let mut defined = [
-        adverb_preload::NAMES,
-        adverb_preload::BY_ANOTHER,
-        adverb_preload::memory::NAMES,
-        adverb_preload::netlink::NAMES,
-        adverb_preload::manager::NAMES,
-        adverb_preload::copies::NAMES,
-        adverb_preload::exec::NAMES,
-        adverb_preload::exit::NAMES,
-        adverb_preload::waits::NAMES,
-        adverb_preload::SANITIZER_NAMES,
-    ]
-    .concat();
     listed.sort_unstable();
+    let text = said(Command::new("nm").args(["-D", "--defined-only"]).arg(library()), None);
+    let names = text.lines().filter_map(|l| l.split_whitespace().last());
+    let names = names.filter(|n| !n.starts_with("inner_") && *n != "adverb_preload_no_unwinding");
+    let (own, mut exported): (Vec<&str>, Vec<&str>) =
+        names.partition(|n| n.starts_with("adverb_preload_"));
+    let mut defined: Vec<&str> = own.iter().map(|n| &n["adverb_preload_".len()..]).collect();
     defined.sort_unstable();
-    assert_eq!(listed, defined);
-
-    let run = Command::new("nm").args(["-D", "--defined-only"]).arg(library()).output();
-    let text =
-        String::from_utf8(run.expect("nm: install the package binutils").stdout).expect("ASCII");
-    let mut exported: Vec<&str> = text
-        .lines()
-        .filter_map(|l| l.split_whitespace().last())
-        .filter(|n| !n.starts_with("adverb_preload_") && !n.starts_with("inner_"))
-        .collect();
     exported.sort_unstable();
-    assert_eq!(exported, listed);
+    assert_eq!((&defined, &exported), (&listed, &listed));
 }
 
 /// If the object needed anything besides the C library, some program would lack it. Before glibc
 /// 2.34, `dlsym` is in a library of its own, which a program need not have loaded.
 #[test]
 fn nothing_but_the_c_library_is_needed() {
-    let said = |program: &str, flags: &[&str]| {
-        let run = Command::new(program).args(flags).arg(library()).output();
-        String::from_utf8(run.expect("install the package binutils").stdout).expect("ASCII")
-    };
-    let dynamic = said("readelf", &["--dynamic", "--wide"]);
+    let dynamic = said(Command::new("readelf").args(["--dynamic", "--wide"]).arg(library()), None);
     let needed: Vec<&str> = dynamic.lines().filter(|l| l.contains("(NEEDED)")).collect();
     let is = |at: usize, name: &str| needed.get(at).is_some_and(|line| line.contains(name));
     assert!(needed.len() == 2 && is(0, "[libdl.so.2]") && is(1, "[libc.so.6]"), "{needed:?}");
-    let symbols = said("nm", &["-D", "--undefined-only"]);
+    let symbols = said(Command::new("nm").args(["-D", "--undefined-only"]).arg(library()), None);
     assert!(symbols.contains("dlsym"), "{symbols}");
     for absent in ["_Unwind_", "__tls_get_addr", "malloc", "pthread_"] {
         assert!(!symbols.contains(absent), "{absent} is needed: does something panic?\n{symbols}");
@@ -204,7 +164,7 @@ fn nothing_but_the_c_library_is_needed() {
 #[test]
 fn a_program_built_with_musl_sees_the_tree() {
     let root = tree("musl");
-    let program = compile_with("musl-gcc", "look_musl", &["-O1", "-D_GNU_SOURCE"]);
+    let program = compile("musl-gcc", "look_musl", &["-O1", "-D_GNU_SOURCE"]);
     // Whether musl has `statx` depends on its version.
     let (on, seen) =
         (ON.replace("statx 1\n", ""), run(&program, Some(&root)).replace("statx 1\n", ""));

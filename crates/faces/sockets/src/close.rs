@@ -55,10 +55,6 @@ fn note_made(rsocket: c_int) -> c_int {
     rsocket
 }
 
-/// Replaces the function of this name of librdmacm.
-///
-/// # Safety
-/// As for the replaced function. The same holds for all functions below.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_rsocket(
     domain: c_int,
@@ -68,10 +64,6 @@ pub unsafe extern "C-unwind" fn adverb_sockets_rsocket(
     note_made(next!(new c"rsocket": fn(domain => c_int, kind => c_int, protocol => c_int) -> c_int))
 }
 
-/// Replaces the function of this name of librdmacm.
-///
-/// # Safety
-/// As for the replaced function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_raccept(
     fd: c_int,
@@ -87,9 +79,6 @@ pub unsafe extern "C-unwind" fn adverb_sockets_raccept(
 /// process that made the rsocket to release it. A child of `fork` has no such thread, and the
 /// connection belongs to the parent. So in a child this function does nothing for an inherited
 /// rsocket. The number stays taken in the child, because librdmacm still knows the rsocket.
-///
-/// # Safety
-/// As for the replaced function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_rclose(fd: c_int) -> c_int {
     let made = made(fd).map_or(0, |made| made.load(Ordering::Relaxed));
@@ -107,9 +96,6 @@ fn close_theirs(fd: c_int) -> c_int {
 }
 
 /// Replaces the function of this name. A closed descriptor leaves the `epoll` sets.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_close(fd: c_int) -> c_int {
     if epoll::is_waker(fd) {
@@ -125,10 +111,6 @@ pub unsafe extern "C-unwind" fn adverb_sockets_close(fd: c_int) -> c_int {
     next!(new c"close": fn(fd => c_int) -> c_int)
 }
 
-/// Replaces the function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_close_range(
     first: c_uint,
@@ -158,10 +140,6 @@ pub unsafe extern "C-unwind" fn adverb_sockets_close_range(
     if from > last { 0 } else { kernels(from, last) }
 }
 
-/// Replaces the function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_closefrom(first: c_int) {
     // SAFETY: plain numbers.
@@ -179,9 +157,6 @@ fn over(from: c_int, to: c_int) -> c_int {
 /// Replaces the function of this name. The C library closes the stream's descriptor inside
 /// `fclose`, and librspreload does not see this close. So a socket is first replaced by a plain
 /// `/dev/null`.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_fclose(file: *mut FILE) -> c_int {
     // SAFETY: the caller's stream.
@@ -211,10 +186,6 @@ fn is_open(fd: c_int) -> bool {
     flags >= 0
 }
 
-/// Replaces the function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_dup2(from: c_int, to: c_int) -> c_int {
     if is_lent() && from != to && (is_theirs(from) || is_theirs(to)) {
@@ -234,9 +205,6 @@ pub unsafe extern "C-unwind" fn adverb_sockets_dup2(from: c_int, to: c_int) -> c
 
 /// Replaces the function of this name. A socket of librspreload is refused: data that a program
 /// writes to a duplicate would be lost.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
     if is_theirs(from) {

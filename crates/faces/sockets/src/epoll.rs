@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libc::{epoll_event, pollfd, sigset_t, timespec};
 
-use crate::next::{errno, failed, next, set_errno};
+use crate::next::{errno, failed, next, replaced, set_errno};
 use crate::theirs::{Marks, is_theirs};
 use crate::wait::{Limit, limit, masked, poll};
 use sets::{Refusal, Sets};
@@ -171,24 +171,26 @@ fn change(set: c_int, how: c_int, fd: c_int, event: Option<epoll_event>) -> Resu
     Ok(())
 }
 
-/// Replaces the function of this name.
-///
-/// # Safety
-/// As for the C library's function. The same holds for all functions below.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn adverb_sockets_epoll_ctl(
-    set: c_int,
-    how: c_int,
-    fd: c_int,
-    event: *mut epoll_event,
-) -> c_int {
-    if !is_theirs(fd) {
-        return next!(new c"epoll_ctl": fn(
-            set => c_int, how => c_int, fd => c_int, event => *mut epoll_event) -> c_int);
-    }
-    // SAFETY: the pointer is null or the caller's event.
-    let event = (!event.is_null()).then(|| unsafe { event.read_unaligned() });
-    change(set, how, fd, event).map_or_else(failed, |()| 0)
+replaced! {
+    c"epoll_ctl" adverb_sockets_epoll_ctl(
+        set: c_int, how: c_int, fd: c_int, event: *mut epoll_event) -> c_int,
+    if is_theirs(fd) => {
+        // SAFETY: the pointer is null or the caller's event.
+        let event = (!event.is_null()).then(|| unsafe { event.read_unaligned() });
+        change(set, how, fd, event).map_or_else(failed, |()| 0)
+    };
+    c"epoll_pwait2" adverb_sockets_epoll_pwait2(
+        set: c_int, to: *mut epoll_event, most: c_int, time: *const timespec,
+        mask: *const sigset_t) -> c_int,
+    if MIXED.has(set) => {
+        // SAFETY: the caller's arguments are valid.
+        unsafe {
+            match limit(time) {
+                Ok(limit) => wait(set, to, most, limit, mask),
+                Err(error) => failed(error),
+            }
+        }
+    };
 }
 
 /// Takes the kernel's events of a set, except for the event of the waker.
@@ -282,10 +284,6 @@ unsafe fn wait(
     }
 }
 
-/// Replaces the function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_epoll_wait(
     set: c_int,
@@ -297,10 +295,6 @@ pub unsafe extern "C-unwind" fn adverb_sockets_epoll_wait(
     unsafe { wait(set, to, most, Limit::of_millis(millis), core::ptr::null()) }
 }
 
-/// Replaces the function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_epoll_pwait(
     set: c_int,
@@ -311,30 +305,4 @@ pub unsafe extern "C-unwind" fn adverb_sockets_epoll_pwait(
 ) -> c_int {
     // SAFETY: the caller's arguments are valid.
     unsafe { wait(set, to, most, Limit::of_millis(millis), mask) }
-}
-
-/// Replaces the function of this name.
-///
-/// # Safety
-/// As for the C library's function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn adverb_sockets_epoll_pwait2(
-    set: c_int,
-    to: *mut epoll_event,
-    most: c_int,
-    time: *const timespec,
-    mask: *const sigset_t,
-) -> c_int {
-    if !MIXED.has(set) {
-        return next!(new c"epoll_pwait2": fn(
-            set => c_int, to => *mut epoll_event, most => c_int, time => *const timespec,
-            mask => *const sigset_t) -> c_int);
-    }
-    // SAFETY: the caller's arguments are valid.
-    unsafe {
-        match limit(time) {
-            Ok(limit) => wait(set, to, most, limit, mask),
-            Err(error) => failed(error),
-        }
-    }
 }

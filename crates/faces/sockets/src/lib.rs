@@ -16,7 +16,11 @@
 //!
 //! Datagram sockets stay sockets of the kernel: datagram rsockets make address handles without a
 //! GRH, which RoCE devices refuse.
+//!
+//! A function with the prefix `adverb_sockets_` takes the place of the function of the same name of
+//! the C library, or of librdmacm (`build.rs`), and has the contract of that function.
 #![allow(unsafe_code, reason = "functions in the place of the C library's")]
+#![allow(clippy::missing_safety_doc, reason = "the contracts are those of the replaced functions")]
 
 pub mod close;
 pub mod control;
@@ -25,6 +29,3 @@ mod next;
 pub mod open;
 mod theirs;
 pub mod wait;
-
-/// The names that the shared object defines.
-pub const NAMES: &str = include_str!("names.txt");

@@ -65,6 +65,26 @@ macro_rules! next {
 }
 pub(crate) use next;
 
+/// Defines functions of this object: each answers by itself if the condition holds, and otherwise
+/// calls the replaced function with its arguments.
+macro_rules! replaced {
+    ($(
+        $(#[$doc:meta])*
+        $name:literal $symbol:ident($($arg:ident: $type:ty),*) -> $ret:ty,
+        if $ours:expr => $answer:expr;
+    )*) => {$(
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $symbol($($arg: $type),*) -> $ret {
+            if $ours {
+                return $answer;
+            }
+            $crate::next::next!(new $name: fn($($arg => $type),*) -> $ret)
+        }
+    )*};
+}
+pub(crate) use replaced;
+
 /// This thread's `errno`.
 pub(crate) fn errno() -> c_int {
     // SAFETY: the C library returns the address of this thread's variable.

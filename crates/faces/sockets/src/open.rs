@@ -4,7 +4,7 @@ use core::ffi::{c_int, c_ulong, c_void};
 
 use libc::{sockaddr, socklen_t};
 
-use crate::next::next;
+use crate::next::{next, replaced};
 use crate::theirs::{is_theirs, note};
 
 const FLAGS: c_int = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
@@ -35,9 +35,6 @@ fn set_blocking(fd: c_int, blocks: bool) -> c_int {
 
 /// Replaces the function of this name. Stream sockets come from librspreload, also with flags.
 /// Datagram sockets come from the kernel.
-///
-/// # Safety
-/// As for the C library's function. The same holds for all functions below.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_socket(
     domain: c_int,
@@ -58,10 +55,6 @@ pub unsafe extern "C-unwind" fn adverb_sockets_socket(
     with_flags(fd, flags)
 }
 
-/// Replaces the function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_accept(
     fd: c_int,
@@ -73,97 +66,30 @@ pub unsafe extern "C-unwind" fn adverb_sockets_accept(
     new
 }
 
-/// Replaces the function of this name.
-///
-/// # Safety
-/// As for the C library's function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn adverb_sockets_accept4(
-    fd: c_int,
-    from: *mut sockaddr,
-    len: *mut socklen_t,
-    flags: c_int,
-) -> c_int {
-    if is_theirs(fd) {
-        // SAFETY: the caller's arguments are valid.
-        return with_flags(unsafe { adverb_sockets_accept(fd, from, len) }, flags);
-    }
-    next!(new c"accept4": fn(fd => c_int, from => *mut sockaddr, len => *mut socklen_t, flags => c_int) -> c_int)
-}
-
-/// Replaces the function of this name.
-///
-/// # Safety
-/// As for the C library's function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn adverb_sockets_ioctl(
-    fd: c_int,
-    what: c_ulong,
-    with: *mut c_void,
-) -> c_int {
-    if what == libc::FIONBIO && !with.is_null() && is_theirs(fd) {
+replaced! {
+    c"accept4" adverb_sockets_accept4(
+        fd: c_int, from: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int,
+    // SAFETY: the caller's arguments are valid.
+    if is_theirs(fd) => with_flags(unsafe { adverb_sockets_accept(fd, from, len) }, flags);
+    c"ioctl" adverb_sockets_ioctl(fd: c_int, what: c_ulong, with: *mut c_void) -> c_int,
+    if what == libc::FIONBIO && !with.is_null() && is_theirs(fd) =>
         // SAFETY: the caller's pointer leads to a number.
-        return set_blocking(fd, unsafe { *with.cast::<c_int>() } == 0);
-    }
-    next!(new c"ioctl": fn(fd => c_int, what => c_ulong, with => *mut c_void) -> c_int)
-}
-
-/// The variant of `read` for `_FORTIFY_SOURCE`.
-///
-/// # Safety
-/// As for the C library's function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn adverb_sockets___read_chk(
-    fd: c_int,
-    to: *mut c_void,
-    len: usize,
-    room: usize,
-) -> isize {
-    if is_theirs(fd) && len <= room {
-        return next!(new c"read": fn(fd => c_int, to => *mut c_void, len => usize) -> isize);
-    }
-    next!(new c"__read_chk": fn(fd => c_int, to => *mut c_void, len => usize, room => usize) -> isize)
-}
-
-/// The variant of `recv` for `_FORTIFY_SOURCE`.
-///
-/// # Safety
-/// As for the C library's function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn adverb_sockets___recv_chk(
-    fd: c_int,
-    to: *mut c_void,
-    len: usize,
-    room: usize,
-    flags: c_int,
-) -> isize {
-    if is_theirs(fd) && len <= room {
-        return next!(new c"recv": fn(fd => c_int, to => *mut c_void, len => usize, flags => c_int) -> isize);
-    }
-    next!(new c"__recv_chk": fn(
-        fd => c_int, to => *mut c_void, len => usize, room => usize, flags => c_int) -> isize)
-}
-
-/// The variant of `recvfrom` for `_FORTIFY_SOURCE`.
-///
-/// # Safety
-/// As for the C library's function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn adverb_sockets___recvfrom_chk(
-    fd: c_int,
-    to: *mut c_void,
-    len: usize,
-    room: usize,
-    flags: c_int,
-    from: *mut sockaddr,
-    from_len: *mut socklen_t,
-) -> isize {
-    if is_theirs(fd) && len <= room {
-        return next!(new c"recvfrom": fn(
-            fd => c_int, to => *mut c_void, len => usize, flags => c_int, from => *mut sockaddr,
-            from_len => *mut socklen_t) -> isize);
-    }
-    next!(new c"__recvfrom_chk": fn(
-        fd => c_int, to => *mut c_void, len => usize, room => usize, flags => c_int, from => *mut sockaddr,
-        from_len => *mut socklen_t) -> isize)
+        set_blocking(fd, unsafe { *with.cast::<c_int>() } == 0);
+    /// The variant of `read` for `_FORTIFY_SOURCE`.
+    c"__read_chk" adverb_sockets___read_chk(
+        fd: c_int, to: *mut c_void, len: usize, room: usize) -> isize,
+    if is_theirs(fd) && len <= room =>
+        next!(new c"read": fn(fd => c_int, to => *mut c_void, len => usize) -> isize);
+    /// The variant of `recv` for `_FORTIFY_SOURCE`.
+    c"__recv_chk" adverb_sockets___recv_chk(
+        fd: c_int, to: *mut c_void, len: usize, room: usize, flags: c_int) -> isize,
+    if is_theirs(fd) && len <= room => next!(new c"recv": fn(
+        fd => c_int, to => *mut c_void, len => usize, flags => c_int) -> isize);
+    /// The variant of `recvfrom` for `_FORTIFY_SOURCE`.
+    c"__recvfrom_chk" adverb_sockets___recvfrom_chk(
+        fd: c_int, to: *mut c_void, len: usize, room: usize, flags: c_int, from: *mut sockaddr,
+        from_len: *mut socklen_t) -> isize,
+    if is_theirs(fd) && len <= room => next!(new c"recvfrom": fn(
+        fd => c_int, to => *mut c_void, len => usize, flags => c_int, from => *mut sockaddr,
+        from_len => *mut socklen_t) -> isize);
 }

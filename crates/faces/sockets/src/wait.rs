@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use libc::{fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 
-use crate::next::{errno, failed, next, set_errno};
+use crate::next::{errno, failed, next, replaced, set_errno};
 use crate::theirs::is_theirs;
 
 /// The deadline of a wait; `None` waits forever.
@@ -153,88 +153,40 @@ unsafe fn has_theirs(polls: *const pollfd, n: nfds_t) -> bool {
     !polls.is_null() && (0..n as usize).any(|at| is_theirs(unsafe { (*polls.add(at)).fd }))
 }
 
-/// Replaces the function of this name.
-///
-/// # Safety
-/// As for the C library's function. The same holds for all functions below.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn adverb_sockets_poll(
-    polls: *mut pollfd,
-    n: nfds_t,
-    millis: c_int,
-) -> c_int {
+replaced! {
+    c"poll" adverb_sockets_poll(polls: *mut pollfd, n: nfds_t, millis: c_int) -> c_int,
     // SAFETY: the caller's array.
-    if !unsafe { has_theirs(polls, n) } {
-        return next!(new c"poll": fn(polls => *mut pollfd, n => nfds_t, millis => c_int) -> c_int);
-    }
+    if unsafe { has_theirs(polls, n) } => {
+        // SAFETY: as above.
+        let polls = unsafe { core::slice::from_raw_parts_mut(polls, n as usize) };
+        poll(polls, Limit::of_millis(millis))
+    };
+    c"ppoll" adverb_sockets_ppoll(
+        polls: *mut pollfd, n: nfds_t, time: *const timespec, mask: *const sigset_t) -> c_int,
     // SAFETY: the caller's array.
-    let polls = unsafe { core::slice::from_raw_parts_mut(polls, n as usize) };
-    poll(polls, Limit::of_millis(millis))
-}
-
-/// Replaces the function of this name.
-///
-/// # Safety
-/// As for the C library's function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn adverb_sockets_ppoll(
-    polls: *mut pollfd,
-    n: nfds_t,
-    time: *const timespec,
-    mask: *const sigset_t,
-) -> c_int {
-    // SAFETY: the caller's array.
-    if !unsafe { has_theirs(polls, n) } {
-        return next!(new c"ppoll": fn(
-            polls => *mut pollfd, n => nfds_t, time => *const timespec, mask => *const sigset_t) -> c_int);
-    }
-    // SAFETY: the caller's arguments.
-    unsafe {
-        match limit(time) {
-            Ok(limit) => {
-                masked(mask, || poll(core::slice::from_raw_parts_mut(polls, n as usize), limit))
+    if unsafe { has_theirs(polls, n) } => {
+        // SAFETY: the caller's arguments.
+        unsafe {
+            match limit(time) {
+                Ok(limit) => masked(
+                    mask, || poll(core::slice::from_raw_parts_mut(polls, n as usize), limit)),
+                Err(error) => failed(error),
             }
-            Err(error) => failed(error),
         }
-    }
-}
-
-/// The variant of `ppoll` for `_FORTIFY_SOURCE`.
-///
-/// # Safety
-/// As for the C library's function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn adverb_sockets___ppoll_chk(
-    polls: *mut pollfd,
-    n: nfds_t,
-    time: *const timespec,
-    mask: *const sigset_t,
-    room: usize,
-) -> c_int {
-    if room / size_of::<pollfd>() >= n as usize {
+    };
+    /// The variant of `ppoll` for `_FORTIFY_SOURCE`.
+    c"__ppoll_chk" adverb_sockets___ppoll_chk(
+        polls: *mut pollfd, n: nfds_t, time: *const timespec, mask: *const sigset_t,
+        room: usize) -> c_int,
+    if room / size_of::<pollfd>() >= n as usize =>
         // SAFETY: the caller's arguments.
-        return unsafe { adverb_sockets_ppoll(polls, n, time, mask) };
-    }
-    next!(new c"__ppoll_chk": fn(
-        polls => *mut pollfd, n => nfds_t, time => *const timespec, mask => *const sigset_t, room => usize) -> c_int)
-}
-
-/// The variant of `poll` for `_FORTIFY_SOURCE`.
-///
-/// # Safety
-/// As for the C library's function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn adverb_sockets___poll_chk(
-    polls: *mut pollfd,
-    n: nfds_t,
-    millis: c_int,
-    room: usize,
-) -> c_int {
-    if room / size_of::<pollfd>() >= n as usize {
+        unsafe { adverb_sockets_ppoll(polls, n, time, mask) };
+    /// The variant of `poll` for `_FORTIFY_SOURCE`.
+    c"__poll_chk" adverb_sockets___poll_chk(
+        polls: *mut pollfd, n: nfds_t, millis: c_int, room: usize) -> c_int,
+    if room / size_of::<pollfd>() >= n as usize =>
         // SAFETY: the caller's arguments.
-        return unsafe { adverb_sockets_poll(polls, n, millis) };
-    }
-    next!(new c"__poll_chk": fn(polls => *mut pollfd, n => nfds_t, millis => c_int, room => usize) -> c_int)
+        unsafe { adverb_sockets_poll(polls, n, millis) };
 }
 
 /// For each set of `select`: the events to poll for, and the events that make a descriptor ready.
@@ -319,10 +271,6 @@ unsafe fn select_by_poll(mut polls: Vec<pollfd>, sets: [*mut fd_set; 3], limit: 
     unsafe { answer(&polls, sets) }
 }
 
-/// Replaces the function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_select(
     n: c_int,
@@ -358,10 +306,6 @@ pub unsafe extern "C-unwind" fn adverb_sockets_select(
     }
 }
 
-/// Replaces the function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_pselect(
     n: c_int,

@@ -16,7 +16,7 @@ use adverb_os::sys::{self, Fd, FdTable, RawAddr};
 
 use crate::local::Local;
 use crate::message::{self, MAX_MESSAGE, Question};
-use crate::slot::{MAX_SLOT, MIN_SLOT, Slot, slot_name};
+use crate::slot::{Slot, slot_name, slot_of_name};
 
 /// Takes a page of the process with this slot and process id, and names the beginning of the next
 /// page.
@@ -184,11 +184,10 @@ impl Asker {
 
     /// Connects to the owners of the slots in use, and forgets the others.
     fn connect_to_all(&mut self) -> Vec<Silent> {
-        let common = format!("adverb-{}-", self.uid);
+        let slot_of = slot_of_name(self.uid);
         let mut found = BTreeMap::new();
         owner::each_listener(|name, uid, waiting| {
-            let slot = name.strip_prefix(&common).and_then(|rest| rest.parse::<Slot>().ok());
-            if let Some(slot) = slot.filter(|slot| (MIN_SLOT..=MAX_SLOT).contains(slot)) {
+            if let Some(slot) = slot_of(name) {
                 // A connection that waits to be accepted has the listener's name as well.
                 let entry = found.entry(slot).or_insert((uid, 0));
                 entry.1 = waiting.max(entry.1);

@@ -96,11 +96,9 @@ pub(crate) struct Connection {
     pub(crate) carries_mads: AtomicBool,
 }
 
-impl Connection {
-    /// Whether the other end has ended.
-    pub(crate) fn has_ended(&self) -> bool {
-        matches!(sys::poll(&[self.fd.raw()], 0, Duration::ZERO), Ok(1))
-    }
+/// Whether the other end of a connection has ended.
+pub(crate) fn has_ended(fd: &Fd) -> bool {
+    matches!(sys::poll(&[fd.raw()], 0, Duration::ZERO), Ok(1))
 }
 
 /// Connections to other processes.
@@ -178,13 +176,6 @@ pub(crate) struct ToService {
     pub(crate) pid: i32,
     pub(crate) token: u64,
     pub(crate) used: AtomicU64,
-}
-
-impl ToService {
-    /// Whether the other end has ended.
-    pub(crate) fn has_ended(&self) -> bool {
-        matches!(sys::poll(&[self.fd.raw()], 0, Duration::ZERO), Ok(1))
-    }
 }
 
 /// The services of this process, by token, and its connections to services of other processes, by

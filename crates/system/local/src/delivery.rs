@@ -9,6 +9,8 @@
 //! Both answers hold for the lifetime of the connection. So a name gets nothing if the owner
 //! changes between two messages, or if another user holds the name (TRU-1).
 
+use std::collections::HashMap;
+use std::hash::Hash;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
@@ -20,7 +22,7 @@ use adverb_os::sys::{self, EVENTS, Fd, RawAddr};
 
 use crate::connection::{
     Connection, ConnectionId, FRAMES, LISTENER, OUTGOING, SERVICE, Sender, TO_SERVICE, Taken,
-    Taking, Untold, received,
+    Taking, Untold, has_ended, received,
 };
 use crate::frame_queue::RawFrame;
 use crate::local::Local;
@@ -102,6 +104,23 @@ impl Local {
         sys::unwatch(self.incoming.any.own(), fd.own());
     }
 
+    /// Ends the connection idle for the longest time, if there are as many as `most`. The receiver
+    /// still reads the messages in flight.
+    pub(crate) fn make_room<K: Clone + Eq + Hash, C>(
+        &self,
+        connections: &mut HashMap<K, C>,
+        most: usize,
+        parts: impl Fn(&C) -> (&Fd, &AtomicU64),
+    ) {
+        let used = |(_, known): &(&K, &C)| parts(known).1.load(Relaxed);
+        if connections.len() >= most
+            && let Some(idle) = connections.iter().min_by_key(used).map(|(key, _)| key.clone())
+            && let Some(known) = connections.remove(&idle)
+        {
+            self.unwatch(parts(&known).0);
+        }
+    }
+
     /// Connects to the owner of a slot, unless a connection exists.
     pub(crate) fn connection_to(&self, slot: Slot) -> Result<(), Untold> {
         let known = self.outgoing.connections.read().contains_key(&slot);
@@ -118,16 +137,7 @@ impl Local {
             // messages.
             return Ok(connection.clone());
         }
-        if connections.len() >= MOST
-            && let Some(idle) = connections
-                .iter()
-                .min_by_key(|(_, connection)| connection.used.load(Relaxed))
-                .map(|(slot, _)| *slot)
-            && let Some(connection) = connections.remove(&idle)
-        {
-            // The receiver still reads the messages in flight.
-            self.unwatch(&connection.fd);
-        }
+        self.make_room(&mut connections, MOST, |known| (&known.fd, &known.used));
         // Nothing arrives on this connection except its end. The end closes the connection, so
         // ended processes leave nothing behind.
         let any = self.incoming.any.own();
@@ -241,11 +251,9 @@ impl Local {
                         self.accept(taking, &claim.fd, None);
                     }
                 } else if (TO_SERVICE..LISTENER).contains(&token) {
-                    self.forget_asked(|asked| asked.token == token && asked.has_ended());
+                    self.forget_asked(|asked| asked.token == token && has_ended(&asked.fd));
                 } else if token & OUTGOING != 0 {
-                    self.close_ended((token & !OUTGOING) as Slot, |connection| {
-                        connection.has_ended()
-                    });
+                    self.close_ended((token & !OUTGOING) as Slot, |known| has_ended(&known.fd));
                 } else if let Some(n) = self.take_from(taking, token, buffer, take) {
                     done += n;
                     (taking.hot, taking.vain) = (Some(token), 0);

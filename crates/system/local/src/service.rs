@@ -13,12 +13,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use adverb_os::owner;
 use adverb_os::sys::{self, Fd, RawAddr};
 
-use crate::connection::{Connection, SERVICE, TO_SERVICE, ToService, Untold};
+use crate::connection::{Connection, SERVICE, TO_SERVICE, ToService, Untold, has_ended};
 use crate::error::LocalError;
 use crate::local::Local;
 use crate::message;
 use crate::packet::{Delivery, LocalPacket};
-use crate::slot::{BACKLOG, MAX_SLOT, MIN_SLOT, Slot};
+use crate::slot::{BACKLOG, MAX_SLOT, MIN_SLOT, Slot, slot_of_name};
 use crate::stats::add;
 
 /// The largest number of connections to service listeners. Beyond it, the connection idle for the
@@ -90,10 +90,7 @@ impl Local {
         at: Option<IpAddr>,
         shared: bool,
     ) -> Result<ServiceClaim, LocalError> {
-        const DOING: &str = "bind a service";
         self.check_user()?;
-        let fail = |error| LocalError::from_io(DOING, error);
-        let taken = |holder| LocalError::ServiceTaken { service, at, holder };
         let common = claims_of(self.uid(), service);
         let mut name = format!("{common}{}", place(at));
         if shared {
@@ -101,14 +98,7 @@ impl Local {
             let number = self.services.next.fetch_add(1, Relaxed);
             name.push_str(&format!("+{slot}-{number}"));
         }
-        let fd = sys::message_socket(&self.fds).map_err(fail)?;
-        match sys::bind(&fd, &RawAddr::abstract_name(&name)) {
-            Ok(()) => {}
-            Err(error) if error.raw_os_error() == Some(libc::EADDRINUSE) => {
-                return Err(taken(owner::holders(|held| held == name).into_keys().next()));
-            }
-            Err(error) => return Err(fail(error)),
-        }
+        let fd = self.service_socket("bind a service", &name, service, at)?;
         // After the bind, later claims see this claim, and this claim sees the earlier ones.
         let mut holder = None;
         owner::each_name(|held, uid| {
@@ -121,8 +111,28 @@ impl Local {
             }
         });
         match holder {
-            Some(_) => Err(taken(holder)),
+            Some(_) => Err(LocalError::ServiceTaken { service, at, holder }),
             None => Ok(ServiceClaim { service, at, _name: fd }),
+        }
+    }
+
+    /// A socket that holds a name of the service.
+    fn service_socket(
+        &self,
+        doing: &'static str,
+        name: &str,
+        service: u64,
+        at: Option<IpAddr>,
+    ) -> Result<Fd, LocalError> {
+        let fail = |error| LocalError::from_io(doing, error);
+        let fd = sys::message_socket(&self.fds).map_err(fail)?;
+        match sys::bind(&fd, &RawAddr::abstract_name(name)) {
+            Ok(()) => Ok(fd),
+            Err(error) if error.raw_os_error() == Some(libc::EADDRINUSE) => {
+                let holder = owner::holders(|held| held == name).into_keys().next();
+                Err(LocalError::ServiceTaken { service, at, holder })
+            }
+            Err(error) => Err(fail(error)),
         }
     }
 
@@ -136,15 +146,8 @@ impl Local {
         self.check_user()?;
         let fail = |error| LocalError::from_io(DOING, error);
         let (service, at) = (claim.service, claim.at);
-        let fd = Arc::new(sys::message_socket(&self.fds).map_err(fail)?);
         let name = listener_name(self.uid(), service, at);
-        if let Err(error) = sys::bind(&fd, &RawAddr::abstract_name(&name)) {
-            if error.raw_os_error() != Some(libc::EADDRINUSE) {
-                return Err(fail(error));
-            }
-            let holder = owner::holders(|held| held == name).into_keys().next();
-            return Err(LocalError::ServiceTaken { service, at, holder });
-        }
+        let fd = Arc::new(self.service_socket(DOING, &name, service, at)?);
         sys::listen(&fd, BACKLOG).map_err(fail)?;
         let token = SERVICE | self.services.next.fetch_add(1, Relaxed);
         self.services.listening.lock().push((token, fd.clone()));
@@ -197,7 +200,7 @@ impl Local {
         let known = self.services.asked.read().get(&name).cloned();
         if let Some(known) = &known {
             known.used.store(self.outgoing.clock.fetch_add(1, Relaxed), Relaxed);
-            if !known.has_ended()
+            if !has_ended(&known.fd)
                 && let Some(slot) = self.slot_of(known.pid)
             {
                 return self.tell(slot, &parts, &[]).map(drop);
@@ -239,16 +242,7 @@ impl Local {
         if asked.contains_key(&name) {
             return;
         }
-        if asked.len() >= MOST_ASKED
-            && let Some(idle) = asked
-                .iter()
-                .min_by_key(|(_, asked)| asked.used.load(Relaxed))
-                .map(|(name, _)| name.clone())
-            && let Some(idle) = asked.remove(&idle)
-        {
-            // The receiver still reads the messages in flight.
-            self.unwatch(&idle.fd);
-        }
+        self.make_room(&mut asked, MOST_ASKED, |asked| (&asked.fd, &asked.used));
         // Nothing arrives on this connection except its end.
         let token = TO_SERVICE | self.services.next.fetch_add(1, Relaxed);
         if sys::watch_for(self.incoming.any.own(), fd.own(), 0, token).is_ok() {
@@ -295,12 +289,9 @@ impl Local {
 
     /// Gives a packet without a destination process to every other process of this user.
     pub fn tell_everybody(&self, packet: &LocalPacket<'_>) {
-        let common = format!("adverb-{}-", self.uid());
+        let slot_of = slot_of_name(self.uid());
         let mut slots: Vec<Slot> = Vec::new();
-        owner::each_name(|name, uid| {
-            let name = Some(name).filter(|_| uid == self.uid());
-            slots.extend(name.and_then(|name| name.strip_prefix(&common)?.parse::<Slot>().ok()));
-        });
+        owner::each_name(|name, uid| slots.extend(slot_of(name).filter(|_| uid == self.uid())));
         for slot in slots {
             self.tell_owner(slot, packet);
         }

@@ -62,12 +62,8 @@ impl SlotClaim {
                 Err(error) => return Err(fail(error)),
             }
         }
-        let slots = format!("adverb-{uid}-");
-        let holders = owner::holders(|name| {
-            name.strip_prefix(&slots)
-                .and_then(|rest| rest.parse().ok())
-                .is_some_and(|slot: Slot| (MIN_SLOT..=MAX_SLOT).contains(&slot))
-        });
+        let slot_of = slot_of_name(uid);
+        let holders = owner::holders(|name| slot_of(name).is_some());
         Err(LocalError::NoFreeSlot {
             slots: SLOTS as usize,
             uid,
@@ -84,6 +80,15 @@ impl SlotClaim {
 /// The abstract name for owning the slot.
 pub(crate) fn slot_name(uid: u32, slot: Slot) -> String {
     format!("adverb-{uid}-{slot}")
+}
+
+/// Finds the slot that a name of this user stands for.
+pub(crate) fn slot_of_name(uid: u32) -> impl Fn(&str) -> Option<Slot> {
+    let common = format!("adverb-{uid}-");
+    move |name| {
+        let slot = name.strip_prefix(&common)?.parse().ok()?;
+        (MIN_SLOT..=MAX_SLOT).contains(&slot).then_some(slot)
+    }
 }
 
 #[cfg(test)]

@@ -22,27 +22,23 @@ const POPULATE_WRITE: libc::c_int = 23;
 /// Shorter ranges are populated without checking the available memory.
 const MUCH: u64 = 64 << 20;
 
-/// Bytes of a range that are not in memory; `None` if part of the range is not mapped. The length
-/// may be absurd: the search ends at the first hole. 0 if the kernel refuses the question.
-fn missing(start: u64, end: u64, page: u64) -> Option<u64> {
+/// Bytes of a range that are not in memory. The length may be absurd: the search ends at the first
+/// hole.
+///
+/// # Errors
+/// ENOMEM if part of the range is not mapped. Another errno if the kernel refuses the question.
+fn missing(start: u64, end: u64, page: u64) -> Result<u64, Errno> {
     const PAGES: u64 = 4096;
-    let mut state = [0u8; PAGES as usize];
+    let mut state = [0; PAGES as usize];
     let (mut at, mut missing) = (start, 0);
     while at < end {
         let bytes = (end - at).min(PAGES * page);
-        // SAFETY: `state` has a byte for each page of at most PAGES pages; mincore writes nothing
-        // else.
-        let rc =
-            unsafe { libc::mincore(at as *mut libc::c_void, bytes as usize, state.as_mut_ptr()) };
-        if rc != 0 {
-            return (Errno::last() != Errno::ENOMEM).then_some(0);
-        }
-        let absent =
-            state[..(bytes / page) as usize].iter().filter(|state| **state & 1 == 0).count();
-        missing += absent as u64 * page;
+        sys::in_memory(at, bytes, &mut state)?;
+        let pages = &state[..(bytes / page) as usize];
+        missing += pages.iter().filter(|state| **state & 1 == 0).count() as u64 * page;
         at += bytes;
     }
-    Some(missing)
+    Ok(missing)
 }
 
 /// Populates the pages of `[addr, addr + len)`, readable or writable, and so checks whether they
@@ -62,9 +58,12 @@ pub fn check_memory(addr: u64, len: u64, writable: bool) -> Result<(), MemoryChe
     // Memory exceeding the machine would end some process (MEM-5). Pages that are read and were
     // never written cost nothing.
     if writable && end - start >= MUCH {
-        let missing = missing(start, end, page).ok_or(MemoryCheckError::NotMapped)?;
-        if missing > crate::room::available() {
-            return Err(MemoryCheckError::OutOfMemory);
+        match missing(start, end, page) {
+            Ok(missing) if missing > crate::room::available() => {
+                return Err(MemoryCheckError::OutOfMemory);
+            }
+            Err(Errno::ENOMEM) => return Err(MemoryCheckError::NotMapped),
+            _ => {}
         }
     }
     let advice = if writable { POPULATE_WRITE } else { POPULATE_READ };
@@ -104,21 +103,7 @@ fn has_populate() -> bool {
     })
 }
 
-/// `mincore` fails with ENOMEM if any page of the range is not mapped.
+/// Whether the range is mapped, whatever the access.
 fn check_old(start: u64, end: u64, page: u64) -> Result<(), MemoryCheckError> {
-    const PAGES: u64 = 4096;
-    let mut state = [0u8; PAGES as usize];
-    let mut at = start;
-    while at < end {
-        let bytes = (end - at).min(PAGES * page);
-        // SAFETY: `state` has a byte for each page of at most PAGES pages; mincore writes nothing
-        // else.
-        let rc =
-            unsafe { libc::mincore(at as *mut libc::c_void, bytes as usize, state.as_mut_ptr()) };
-        if rc != 0 {
-            return Err(MemoryCheckError::NotMapped);
-        }
-        at += bytes;
-    }
-    Ok(())
+    missing(start, end, page).map(drop).map_err(|_| MemoryCheckError::NotMapped)
 }

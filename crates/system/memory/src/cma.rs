@@ -1,5 +1,5 @@
 //! Copies by the kernel from and to unshared memory of another process.
-use crate::kernel::AT_ONCE;
+use crate::kernel::{AT_ONCE, CopyDirection};
 use crate::restart::{Guard, Withdrawn};
 use adverb_engine::Range;
 use adverb_engine::memory::RangeKind;
@@ -55,12 +55,6 @@ pub struct Cma {
     pid: libc::pid_t,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum CopyDirection {
-    Read,
-    Write,
-}
-
 impl Cma {
     /// The process or thread with this number.
     #[must_use]
@@ -89,7 +83,7 @@ impl Cma {
         local: &[Range],
         remote: &[(u64, u64)],
     ) -> Result<(), CmaError> {
-        self.copy(guard, CopyDirection::Read, local, remote)
+        self.copy(guard, CopyDirection::Out, local, remote)
     }
 
     /// As [`Cma::read`], from one piece of the peer to one of ours.
@@ -105,7 +99,7 @@ impl Cma {
             let at = from.checked_add(done).ok_or(CmaError::Fault)?;
             let iov_len = (len - done).min(AT_ONCE) as usize;
             let piece = |addr: u64| libc::iovec { iov_base: addr as *mut libc::c_void, iov_len };
-            match self.call(guard, CopyDirection::Read, &[piece(to.addr + done)], &[piece(at)])? {
+            match self.call(guard, CopyDirection::Out, &[piece(to.addr + done)], &[piece(at)])? {
                 0 => return Err(CmaError::Fault),
                 n => done += n,
             }
@@ -123,7 +117,7 @@ impl Cma {
         local: &[Range],
         remote: &[(u64, u64)],
     ) -> Result<(), CmaError> {
-        self.copy(guard, CopyDirection::Write, local, remote)
+        self.copy(guard, CopyDirection::In, local, remote)
     }
 
     fn copy(
@@ -167,16 +161,12 @@ impl Cma {
         ours: &[libc::iovec],
         theirs: &[libc::iovec],
     ) -> Result<u64, CmaError> {
-        let number = match way {
-            CopyDirection::Read => libc::SYS_process_vm_readv,
-            CopyDirection::Write => libc::SYS_process_vm_writev,
-        };
         let (ours, here) = (ours.as_ptr() as u64, ours.len() as u64);
         let (theirs, there) = (theirs.as_ptr() as u64, theirs.len() as u64);
         let pid = i64::from(self.pid).cast_unsigned();
         // SAFETY: both lists have the lengths given. The kernel checks every address on both sides,
         // and a `Range` says that ours are registered memory (crate docs).
-        let n = unsafe { guard.call(number, [pid, ours, here, theirs, there, 0]) };
+        let n = unsafe { guard.call(way.number(), [pid, ours, here, theirs, there, 0]) };
         Ok(n.map_err(|Withdrawn| CmaError::Withdrawn)??)
     }
 }

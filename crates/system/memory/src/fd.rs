@@ -111,17 +111,11 @@ fn size_of(fd: RawFd, dma_buf: bool) -> Result<u64, Errno> {
         let end = unsafe { libc::lseek(fd, 0, libc::SEEK_END) };
         return u64::try_from(end).map_err(|_| Errno::last());
     }
-    // SAFETY: all zeroes is a valid `stat`, filled by the call.
-    let (stat, done) = unsafe {
-        let mut stat: libc::stat = std::mem::zeroed();
-        let done = libc::fstat(fd, &raw mut stat);
-        (stat, done)
-    };
-    match done {
-        0 if stat.st_mode & libc::S_IFMT == libc::S_IFREG => Ok(stat.st_size as u64),
-        0 => Err(Errno::ENODEV),
-        _ => Err(Errno::last()),
+    let about = sys::attributes(fd)?;
+    if about.st_mode & libc::S_IFMT != libc::S_IFREG {
+        return Err(Errno::ENODEV);
     }
+    Ok(about.st_size as u64)
 }
 
 #[cfg(test)]

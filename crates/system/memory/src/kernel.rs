@@ -8,15 +8,26 @@ use crate::restart::{Guard, Withdrawn};
 use crate::sys;
 use adverb_engine::{MemoryFault, Range};
 use nix::errno::Errno;
+use std::convert::Infallible;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The direction of a copy, seen from the program's memory.
+/// The direction of a copy, seen from the other memory: the program's, or a peer's.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum CopyDirection {
+pub(crate) enum CopyDirection {
     Out,
     In,
+}
+
+impl CopyDirection {
+    /// The number of the system call.
+    pub fn number(self) -> i64 {
+        match self {
+            CopyDirection::Out => libc::SYS_process_vm_readv,
+            CopyDirection::In => libc::SYS_process_vm_writev,
+        }
+    }
 }
 
 /// Set when the kernel forbids `process_vm_*` on this process itself.
@@ -32,102 +43,75 @@ pub(crate) fn write(to: Range, from: &[u8]) -> Result<(), MemoryFault> {
     copy(CopyDirection::In, to.addr, from.as_ptr() as u64, from.len() as u64)
 }
 
-/// Copies out of `from` to `len` bytes at `to`, which the program may unmap, too.
-pub(crate) fn copy_out(from: u64, to: u64, len: u64) -> Result<(), MemoryFault> {
-    copy(CopyDirection::Out, from, to, len)
-}
-
-/// Copies into `to` from `len` bytes at `from`, which the program may unmap, too.
-pub(crate) fn copy_in(to: u64, from: u64, len: u64) -> Result<(), MemoryFault> {
-    copy(CopyDirection::In, to, from, len)
-}
-
-fn copy(way: CopyDirection, theirs: u64, ours: u64, len: u64) -> Result<(), MemoryFault> {
-    let mut done = 0;
-    while done < len {
-        if FORBIDDEN.load(Ordering::Relaxed) {
-            return by_file(way, theirs + done, ours + done, len - done);
-        }
-        match call(way, theirs + done, ours + done, len - done) {
-            Ok(n) if n > 0 => done += n,
-            Err(Errno::EPERM | Errno::ENOSYS | Errno::EACCES) => {
-                FORBIDDEN.store(true, Ordering::Relaxed)
-            }
-            Err(Errno::EINTR) => {}
-            _ => return Err(MemoryFault { addr: theirs + done }),
-        }
-    }
-    Ok(())
-}
-
-fn call(way: CopyDirection, theirs: u64, ours: u64, len: u64) -> Result<u64, Errno> {
-    with_args(way, theirs, ours, len, |number, args| {
-        // SAFETY: the kernel checks every address on both sides. The bytes written are `ours`
-        // (reading), lent by the caller, or memory opened by a key (writing).
-        unsafe { sys::call(number, args) }
-    })
-}
-
-fn with_args<R>(
+/// Copies between `len` bytes of the program at `theirs`, and `len` bytes at `ours`, which the
+/// program may unmap, too.
+pub(crate) fn copy(
     way: CopyDirection,
     theirs: u64,
     ours: u64,
     len: u64,
-    f: impl FnOnce(i64, [u64; 6]) -> R,
-) -> R {
-    let vec =
-        |addr: u64| libc::iovec { iov_base: addr as *mut libc::c_void, iov_len: len as usize };
-    let (local, remote) = (vec(ours), vec(theirs));
-    let number = match way {
-        CopyDirection::Out => libc::SYS_process_vm_readv,
-        CopyDirection::In => libc::SYS_process_vm_writev,
-    };
-    f(number, [sys::pid().into(), &raw const local as u64, 1, &raw const remote as u64, 1, 0])
+) -> Result<(), MemoryFault> {
+    let copied = by_calls(way, theirs, ours, len, u64::MAX, |number, args| {
+        // SAFETY: the kernel checks every address on both sides. The bytes written are `ours`
+        // (reading), lent by the caller, or memory opened by a key (writing).
+        Ok::<_, Infallible>(unsafe { sys::call(number, args) })
+    });
+    match copied {
+        Ok(()) => Ok(()),
+        Err(Cut::Forbidden(done)) => by_file(way, theirs + done, ours + done, len - done),
+        Err(Cut::Fault(fault)) => Err(fault),
+        Err(Cut::Withdrawn(never)) => match never {},
+    }
 }
 
 /// The most bytes moved by one system call of a guarded copy. An owner that takes memory back waits
 /// for the end of such a call.
 pub(crate) const AT_ONCE: u64 = 1 << 20;
 
-/// Why a guarded copy ended early.
-pub(crate) enum Cut {
-    /// The guard does not hold any more.
-    Withdrawn,
+/// Why a copy ended early. `W`: the error of a guard that does not hold any more.
+pub(crate) enum Cut<W> {
+    Withdrawn(W),
     /// The kernel forbids the call; this many bytes are copied.
     Forbidden(u64),
     /// The program's memory is missing.
     Fault(MemoryFault),
 }
 
-/// Copies `len` bytes from `from`, memory of the program, to `to`, in a peer's file.
-pub(crate) fn copy_to_peer(guard: &Guard<'_>, from: u64, to: u64, len: u64) -> Result<(), Cut> {
-    guarded(guard, CopyDirection::Out, from, to, len)
-}
-
-/// Copies `len` bytes to `to`, memory of the program, from `from`, in a peer's file.
-pub(crate) fn copy_from_peer(guard: &Guard<'_>, to: u64, from: u64, len: u64) -> Result<(), Cut> {
-    guarded(guard, CopyDirection::In, to, from, len)
-}
-
-fn guarded(
+/// As [`copy`], while the guard holds. `ours` is in a peer's file.
+pub(crate) fn copy_guarded(
     guard: &Guard<'_>,
     way: CopyDirection,
     theirs: u64,
     ours: u64,
     len: u64,
-) -> Result<(), Cut> {
+) -> Result<(), Cut<Withdrawn>> {
+    by_calls(way, theirs, ours, len, AT_ONCE, |number, args| {
+        // SAFETY: as in `copy`; `ours` lies in a window, which the caller checked.
+        unsafe { guard.call(number, args) }
+    })
+}
+
+/// Copies by system calls of at most `at_once` bytes, which `call` makes.
+#[inline]
+fn by_calls<W>(
+    way: CopyDirection,
+    theirs: u64,
+    ours: u64,
+    len: u64,
+    at_once: u64,
+    call: impl Fn(i64, [u64; 6]) -> Result<Result<u64, Errno>, W>,
+) -> Result<(), Cut<W>> {
     let mut done = 0;
     while done < len {
         if FORBIDDEN.load(Ordering::Relaxed) {
             return Err(Cut::Forbidden(done));
         }
-        let n = (len - done).min(AT_ONCE);
-        let result = with_args(way, theirs + done, ours + done, n, |number, args| {
-            // SAFETY: as in `call`; `ours` lies in a window, which the caller checked.
-            unsafe { guard.call(number, args) }
-        });
-        match result {
-            Err(Withdrawn) => return Err(Cut::Withdrawn),
+        let iov_len = (len - done).min(at_once) as usize;
+        let piece = |addr: u64| libc::iovec { iov_base: addr as *mut libc::c_void, iov_len };
+        let (local, remote) = (piece(ours + done), piece(theirs + done));
+        let (local, remote) = (&raw const local as u64, &raw const remote as u64);
+        match call(way.number(), [sys::pid().into(), local, 1, remote, 1, 0]) {
+            Err(withdrawn) => return Err(Cut::Withdrawn(withdrawn)),
             Ok(Ok(n)) if n > 0 => done += n,
             Ok(Err(Errno::EPERM | Errno::ENOSYS | Errno::EACCES)) => {
                 FORBIDDEN.store(true, Ordering::Relaxed)
@@ -159,7 +143,7 @@ fn by_file(way: CopyDirection, theirs: u64, ours: u64, len: u64) -> Result<(), M
         for (number, addr) in [(libc::SYS_pwrite64, from + done), (libc::SYS_pread64, to + done)] {
             let mut moved = 0;
             while moved < n {
-                // SAFETY: as in `call`.
+                // SAFETY: as in `copy`.
                 match unsafe { sys::transfer(number, fd, addr + moved, n - moved, at + moved) } {
                     Ok(got) if got > 0 => moved += got,
                     Err(Errno::EINTR) => {}
@@ -192,11 +176,6 @@ fn scratch() -> Option<i32> {
         }
     });
     made.as_ref().map(AsRawFd::as_raw_fd)
-}
-
-/// Makes the page of a word writable without changing the word, or returns the fault.
-pub(crate) fn populate_for_write(at: Range) -> Result<(), MemoryFault> {
-    crate::check_memory(at.addr, u64::from(at.len), true).map_err(|_| MemoryFault { addr: at.addr })
 }
 
 /// Sets whether `process_vm_*` counts as forbidden, for tests.

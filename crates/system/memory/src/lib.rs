@@ -60,6 +60,7 @@ pub use peer::{KeepsFd, PeerError, PeerMemory, Window, WindowFault};
 pub use restart::Guard;
 pub use sys::ProcessIdentity;
 
+use kernel::CopyDirection;
 use sys::page_size;
 
 use adverb_engine::memory::RangeKind;
@@ -138,10 +139,10 @@ pub fn copy(from: Range, to: Range) -> Result<(), MemoryFault> {
             return Ok(());
         }
         (RangeKind::OnDemand, RangeKind::Mapped | RangeKind::OnDemand) => {
-            return kernel::copy_out(from.addr, to.addr, from.len.into());
+            return kernel::copy(CopyDirection::Out, from.addr, to.addr, from.len.into());
         }
         (RangeKind::Mapped, RangeKind::OnDemand) => {
-            return kernel::copy_in(to.addr, from.addr, from.len.into());
+            return kernel::copy(CopyDirection::In, to.addr, from.addr, from.len.into());
         }
         _ => {}
     }

@@ -1,6 +1,7 @@
 //! The mappings of this process: one at a time by `PROCMAP_QUERY` (Linux 6.11), or all by reading
 //! `/proc/self/maps` on older kernels.
-use crate::{sys, text};
+use crate::sys::{self, FileId};
+use crate::text;
 use nix::errno::Errno;
 use std::fs::File;
 use std::io;
@@ -18,20 +19,28 @@ pub(crate) struct Vma {
     pub start: u64,
     pub end: u64,
     pub flags: u64,
+    /// The mapped file; inode 0 for anonymous memory.
+    pub file: FileId,
     /// The offset in the file.
     pub offset: u64,
-    pub inode: u64,
-    pub dev: (u32, u32),
 }
 
 impl Vma {
-    /// Whether this is a mapping of the file `(dev, inode)`.
-    pub fn is_of_file(&self, file: ((u32, u32), u64)) -> bool {
-        (self.dev, self.inode) == file
+    /// The length in bytes.
+    pub fn len(&self) -> u64 {
+        self.end - self.start
+    }
+    /// The offset in the file behind the mapping.
+    pub fn offset_end(&self) -> u64 {
+        self.offset + self.len()
+    }
+    /// Whether the mapping shows a part of `[from, until)` of its file.
+    pub fn shows(&self, from: u64, until: u64) -> bool {
+        self.offset < until && self.offset_end() > from
     }
     /// Whether this is a shared mapping of the file.
-    pub fn is_of(&self, file: ((u32, u32), u64)) -> bool {
-        self.is_of_file(file) && self.flags & SHARED != 0
+    pub fn shares(&self, file: FileId) -> bool {
+        self.file == file && self.flags & SHARED != 0
     }
     /// The rights, as arguments of `mprotect`.
     pub fn prot(&self) -> i32 {
@@ -72,7 +81,7 @@ const PROCMAP_QUERY: libc::c_ulong =
 pub(crate) struct Maps {
     file: File,
     /// The identity of the opened file. The descriptor may belong to another file by now.
-    id: (u64, u64),
+    id: FileId,
     query: bool,
 }
 
@@ -102,48 +111,46 @@ impl Maps {
     /// Calls `each` with the mappings overlapping `[start, end)`, in order, until `each` returns
     /// `false`.
     pub fn walk(&self, start: u64, end: u64, mut each: impl FnMut(&Vma) -> bool) -> io::Result<()> {
-        if !self.query {
-            return self.lines(|vma| vma.end <= start || (vma.start < end && each(vma)));
-        }
         let mut at = start;
-        while at < end {
-            // A program closing all descriptors closes also this descriptor.
-            let Ok(found) = self.ask(at, COVERING_OR_NEXT) else {
-                return self.lines(|vma| vma.end <= at || (vma.start < end && each(vma)));
-            };
-            let Some(vma) = found.filter(|vma| vma.start < end) else { break };
+        while at < end
+            && let Ok(found) = self.ask(at, COVERING_OR_NEXT)
+        {
+            let Some(vma) = found.filter(|vma| vma.start < end) else { return Ok(()) };
             at = vma.end;
             if !each(&vma) {
-                break;
+                return Ok(());
             }
         }
-        Ok(())
+        if at >= end {
+            return Ok(());
+        }
+        self.lines(|vma| vma.end <= at || (vma.start < end && each(vma)))
+    }
+
+    /// The first mapping overlapping `[start, end)`.
+    pub fn first(&self, start: u64, end: u64) -> Option<Vma> {
+        let mut found = None;
+        let _ = self.walk(start, end, |vma| {
+            found = Some(*vma);
+            false
+        });
+        found
     }
 
     /// Calls `each` with every mapping of a file.
     pub fn files(&self, mut each: impl FnMut(&Vma)) -> io::Result<()> {
-        if !self.query {
-            return self.lines(|vma| {
-                if vma.inode != 0 {
-                    each(vma);
-                }
-                true
-            });
-        }
         let mut at = 0;
-        loop {
-            let Ok(found) = self.ask(at, COVERING_OR_NEXT | FILE_BACKED) else {
-                return self.lines(|vma| {
-                    if vma.inode != 0 && vma.end > at {
-                        each(vma);
-                    }
-                    true
-                });
-            };
+        while let Ok(found) = self.ask(at, COVERING_OR_NEXT | FILE_BACKED) {
             let Some(vma) = found else { return Ok(()) };
             at = vma.end;
             each(&vma);
         }
+        self.lines(|vma| {
+            if vma.file.inode != 0 && vma.end > at {
+                each(vma);
+            }
+            true
+        })
     }
 
     /// Calls `each` with the mappings in the text, until `each` returns `false`. Allocates nothing,
@@ -161,7 +168,12 @@ impl Maps {
         Ok(result?)
     }
 
+    /// Asks the kernel for one mapping. Fails on older kernels, and if the program has closed the
+    /// descriptor together with its own.
     fn ask(&self, addr: u64, flags: u64) -> io::Result<Option<Vma>> {
+        if !self.query {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         let mut query = Query { size: size_of::<Query>() as u64, flags, addr, ..Query::default() };
         // SAFETY: this request reads and writes the structure `query`, which contains the size of
         // the structure.
@@ -175,9 +187,8 @@ impl Maps {
             start: query.vma_start,
             end: query.vma_end,
             flags: query.vma_flags,
+            file: FileId { major: query.dev_major, minor: query.dev_minor, inode: query.inode },
             offset: query.vma_offset,
-            inode: query.inode,
-            dev: (query.dev_major, query.dev_minor),
         }))
     }
 }
@@ -187,6 +198,7 @@ fn parse_line(line: &[u8]) -> Option<Vma> {
     let mut fields = line.splitn(6, |b| *b == b' ');
     let mut field = || fields.next().and_then(|f| std::str::from_utf8(f).ok());
     let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+    let half = |text: &str| u32::from_str_radix(text, 16).ok();
     let (start, end) = field()?.split_once('-')?;
     let rights = field()?.as_bytes();
     let offset = hex(field()?)?;
@@ -199,11 +211,9 @@ fn parse_line(line: &[u8]) -> Option<Vma> {
         .filter(|(is, (letter, _))| *is == letter)
         .map(|(_, (_, flag))| flag)
         .sum();
-    let dev = (u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
-    let (start, end) = (hex(start)?, hex(end)?);
-    Some(Vma { start, end, flags, offset, inode, dev })
+    let file = FileId { major: half(major)?, minor: half(minor)?, inode };
+    Some(Vma { start: hex(start)?, end: hex(end)?, flags, file, offset })
 }
 
 #[cfg(test)]
-#[path = "maps_tests.rs"]
 mod tests;

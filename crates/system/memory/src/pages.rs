@@ -84,7 +84,7 @@ impl Pages {
     pub fn offset(&self) -> Option<u64> {
         match &self.kind {
             Kind::Private { .. } | Kind::Program { .. } => None,
-            Kind::Shared(pages) => Some(pages.offset()),
+            Kind::Shared(pages) => Some(pages.offset),
         }
     }
     /// The first address.
@@ -92,7 +92,7 @@ impl Pages {
     pub fn addr(&self) -> u64 {
         match &self.kind {
             Kind::Private { start, .. } | Kind::Program { start, .. } => *start,
-            Kind::Shared(pages) => pages.addr(),
+            Kind::Shared(pages) => pages.start,
         }
     }
     /// The length requested, in bytes.

@@ -1,7 +1,7 @@
 //! The mapped memory of another process: the contents of its [`SharedFile`](crate::SharedFile).
 use crate::HostMemory;
 use crate::file::{SEALS, SPAN, SharedFile};
-use crate::kernel::{self, Cut};
+use crate::kernel::{CopyDirection, Cut, copy_guarded};
 use crate::restart::{Guard, Withdrawn};
 use crate::sys::{self, At, ProcessIdentity, RW};
 use adverb_engine::memory::RangeKind;
@@ -205,18 +205,11 @@ impl Window {
     pub fn is_filled(&self, offset: u64, len: usize) -> bool {
         let Ok(first) = self.at(offset, len) else { return false };
         let page = crate::page_size() as usize;
-        let skip = first as usize & (page - 1);
+        let skip = first.addr() & (page - 1);
         let mut there = [0_u8; Self::LOOKS];
         let pages = (skip + len).div_ceil(page);
-        if pages > there.len() {
-            return false;
-        }
-        // SAFETY: whole pages of the mapping, which begins and ends at page boundaries; one byte
-        // for each of at most LOOKS pages.
-        let asked = unsafe {
-            libc::mincore(first.wrapping_sub(skip).cast(), skip + len, there.as_mut_ptr())
-        };
-        asked == 0 && there[..pages].iter().all(|page| page & 1 == 1)
+        sys::in_memory((first.addr() - skip) as u64, (skip + len) as u64, &mut there).is_ok()
+            && there[..pages].iter().all(|page| page & 1 == 1)
     }
 
     /// The largest number of pages checked by [`Window::is_filled`].
@@ -284,7 +277,8 @@ impl Window {
                     .map_err(WindowFault::from)
             }
             RangeKind::OnDemand => {
-                let copied = kernel::copy_to_peer(guard, from.addr, to as u64, from.len.into());
+                let (way, len) = (CopyDirection::Out, from.len.into());
+                let copied = copy_guarded(guard, way, from.addr, to as u64, len);
                 self.go_on(guard, offset, from, copied, true)
             }
             _ => self.by_parts(guard, offset, from, true),
@@ -307,7 +301,8 @@ impl Window {
                     .map_err(WindowFault::from)
             }
             RangeKind::OnDemand => {
-                let copied = kernel::copy_from_peer(guard, to.addr, from as u64, to.len.into());
+                let (way, len) = (CopyDirection::In, to.len.into());
+                let copied = copy_guarded(guard, way, to.addr, from as u64, len);
                 self.go_on(guard, offset, to, copied, false)
             }
             _ => self.by_parts(guard, offset, to, false),
@@ -321,12 +316,12 @@ impl Window {
         guard: &Guard<'_>,
         offset: u64,
         local: Range,
-        copied: Result<(), Cut>,
+        copied: Result<(), Cut<Withdrawn>>,
         write: bool,
     ) -> Result<(), WindowFault> {
         match copied {
             Ok(()) => Ok(()),
-            Err(Cut::Withdrawn) => Err(WindowFault::Withdrawn),
+            Err(Cut::Withdrawn(Withdrawn)) => Err(WindowFault::Withdrawn),
             Err(Cut::Fault(fault)) => Err(WindowFault::Local(fault)),
             Err(Cut::Forbidden(done)) => {
                 let rest = Range { addr: local.addr + done, len: local.len - done as u32, ..local };

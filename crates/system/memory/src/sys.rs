@@ -160,6 +160,15 @@ pub(crate) unsafe fn map(
     Ok(got)
 }
 
+/// Puts private zeroed memory in place of a range.
+///
+/// # Safety
+/// The caller may replace the range.
+pub(crate) unsafe fn map_zeroes(addr: u64, len: u64, prot: i32) -> Result<(), Errno> {
+    // SAFETY: the contract of this function.
+    unsafe { map(At::Over(addr), len, prot, libc::MAP_PRIVATE, None) }.map(drop)
+}
+
 /// Maps `len` bytes of a file, shared. The kernel chooses an address that is a multiple of `align`
 /// plus `rest`. `align` and `rest` are whole pages.
 pub(crate) fn map_aligned(
@@ -267,12 +276,34 @@ pub(crate) fn punch(fd: RawFd, offset: u64, len: u64) -> Result<(), Errno> {
     Err(Errno::EINTR)
 }
 
-/// The device and inode of a descriptor's file. Async-signal-safe.
-pub(crate) fn identity(fd: RawFd) -> Option<(u64, u64)> {
+/// The identity of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileId {
+    /// The two numbers of the file's device.
+    pub major: u32,
+    pub minor: u32,
+    pub inode: u64,
+}
+
+impl FileId {
+    /// The file with these attributes.
+    pub fn of(about: &libc::stat) -> Self {
+        let dev = about.st_dev;
+        FileId { major: libc::major(dev), minor: libc::minor(dev), inode: about.st_ino }
+    }
+}
+
+/// The attributes of a descriptor's file. Async-signal-safe.
+pub(crate) fn attributes(fd: RawFd) -> Result<libc::stat, Errno> {
     let mut about = std::mem::MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: the kernel writes the structure, and all zeroes is a valid value of the structure.
     let (failed, about) = unsafe { (libc::fstat(fd, about.as_mut_ptr()), about.assume_init()) };
-    (failed == 0).then_some((about.st_dev, about.st_ino))
+    if failed == 0 { Ok(about) } else { Err(Errno::last()) }
+}
+
+/// The identity of a descriptor's file. Async-signal-safe.
+pub(crate) fn identity(fd: RawFd) -> Option<FileId> {
+    attributes(fd).ok().map(|about| FileId::of(&about))
 }
 
 /// The page size in bytes.
@@ -285,13 +316,23 @@ pub(crate) fn page_size() -> u64 {
     })
 }
 
+/// `mincore`: the lowest bit of a byte in `pages` says whether the page is in memory.
+///
+/// # Errors
+/// ENOMEM if part of the range is not mapped; EINVAL if `pages` has too few bytes.
+pub(crate) fn in_memory(addr: u64, len: u64, pages: &mut [u8]) -> Result<(), Errno> {
+    if (pages.len() as u64) < len.div_ceil(page_size()) {
+        return Err(Errno::EINVAL);
+    }
+    let args = [addr, len, pages.as_mut_ptr() as u64, 0, 0, 0];
+    // SAFETY: the kernel writes one byte for each page, for which there is room.
+    unsafe { call(libc::SYS_mincore, args) }.map(drop)
+}
+
 /// Whether anything is mapped at an address.
 pub(crate) fn is_mapped(addr: u64) -> bool {
     let page = page_size();
-    let mut there = 0_u8;
-    let args = [addr & !(page - 1), page, &raw mut there as u64, 0, 0, 0];
-    // SAFETY: writes one byte for one page.
-    unsafe { call(libc::SYS_mincore, args) }.is_ok()
+    in_memory(addr & !(page - 1), page, &mut [0]).is_ok()
 }
 
 /// The process id, without a system call.

@@ -5,7 +5,7 @@
 //! the atomics of this process: this is the atomicity of `IBV_ATOMIC_HCA`. Other processes may have
 //! registered a shared mapping, too, and their atomics do not use this lock. So a word in a shared
 //! mapping needs the instruction.
-use crate::{copy, kernel, page_size, sys};
+use crate::{check_memory, copy, kernel, page_size, sys};
 use adverb_engine::{AtomicOp, MemoryFault, Range};
 use adverb_sync::Mutex;
 
@@ -23,7 +23,7 @@ const FILE_OR_SHARED: u64 = 1 << 61;
 pub(crate) fn perform(at: Range, op: AtomicOp) -> Result<u64, MemoryFault> {
     let _turn = TURNS[sys::ProcessIdentity::current().number() as usize % TURNS.len()].lock();
     // A failing compare needs write access, too.
-    kernel::populate_for_write(at)?;
+    check_memory(at.addr, at.len.into(), true).map_err(|_| MemoryFault { addr: at.addr })?;
     if is_shared(at.addr) {
         // SAFETY: eight aligned bytes, mapped and writable a moment ago. A program that unmaps a
         // shared mapping in this moment gets the same signal as from its own access.

@@ -51,14 +51,14 @@ pub fn unusable_addresses() -> io::Result<Vec<(u32, Ipv6Addr, Detection)>> {
     request[0] = libc::AF_INET6 as u8;
     netlink::dump(libc::NETLINK_ROUTE, libc::RTM_GETADDR, &request, &mut |item| {
         let detection = Detection::of_item(item);
-        let index = item.get(4..).and_then(|rest| rest.first_chunk::<4>());
+        let index = item.get(4..).and_then(netlink::word);
         let mut attributes = netlink::attributes(item.get(IFADDRMSG..).unwrap_or_default());
         let address = attributes.find(|(kind, _)| *kind == libc::IFA_ADDRESS);
         let address = address.and_then(|(_, value)| value.first_chunk::<16>());
         if let (Some(index), Some(address)) = (index, address)
             && detection != Detection::Passed
         {
-            found.push((u32::from_ne_bytes(*index), Ipv6Addr::from(*address), detection));
+            found.push((index, Ipv6Addr::from(*address), detection));
         }
     })?;
     Ok(found)

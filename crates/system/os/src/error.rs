@@ -1,5 +1,6 @@
-//! Errors of the operating system.
+//! Errors of the operating system, and users as shown in errors.
 
+use std::fmt;
 use std::io;
 
 use thiserror::Error;
@@ -50,5 +51,15 @@ impl OsError {
             Some(libc::ENOMEM | libc::ENOBUFS) => OsError::OutOfMemory { doing },
             _ => OsError::Os { doing, source: error },
         }
+    }
+}
+
+/// A user by number, as shown in errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct User(pub u32);
+
+impl fmt::Display for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "user {} (`id -un {0}`)", self.0)
     }
 }

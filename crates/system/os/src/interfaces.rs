@@ -28,12 +28,12 @@ pub struct LinkInfo {
 pub fn links() -> io::Result<BTreeMap<u32, LinkInfo>> {
     let mut found = BTreeMap::new();
     netlink::dump(libc::NETLINK_ROUTE, libc::RTM_GETLINK, &[0; IFINFOMSG], &mut |item| {
-        let Some(index) = item.get(4..).and_then(word) else { return };
+        let Some(index) = item.get(4..).and_then(netlink::word) else { return };
         let mut link = LinkInfo::default();
         for (kind, value) in netlink::attributes(item.get(IFINFOMSG..).unwrap_or_default()) {
             match kind {
-                libc::IFLA_MTU => link.mtu = word(value).unwrap_or_default() as usize,
-                libc::IFLA_MASTER => link.master = word(value),
+                libc::IFLA_MTU => link.mtu = netlink::word(value).unwrap_or_default() as usize,
+                libc::IFLA_MASTER => link.master = netlink::word(value),
                 libc::IFLA_LINKINFO => link.kind = kind_of(value),
                 _ => {}
             }
@@ -41,10 +41,6 @@ pub fn links() -> io::Result<BTreeMap<u32, LinkInfo>> {
         found.insert(index, link);
     })?;
     Ok(found)
-}
-
-fn word(bytes: &[u8]) -> Option<u32> {
-    bytes.first_chunk::<4>().map(|b| u32::from_ne_bytes(*b))
 }
 
 /// The kind in the nested attributes of `IFLA_LINKINFO`.

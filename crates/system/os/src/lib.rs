@@ -16,10 +16,9 @@ pub mod owner;
 mod process;
 mod refused;
 pub mod sys;
-mod user;
 
 pub use detection::{Detection, unusable_addresses};
-pub use error::OsError;
+pub use error::{OsError, User};
 pub use failures::SocketErrors;
 pub use interfaces::{InterfaceNews, LinkInfo, links, outward_addresses};
 pub use loopback::open_loopback;
@@ -37,4 +36,3 @@ pub use sys::{
     process_end, short_slices, signals_interrupt, signals_restart, sleep, take_byte, use_ppoll,
     wait_apart, wait_readable,
 };
-pub use user::User;

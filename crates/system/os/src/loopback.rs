@@ -18,17 +18,12 @@ pub fn open_loopback(addresses: &[IpAddr]) -> io::Result<()> {
     [LOOPBACK, up, up].iter().for_each(|word| link.extend_from_slice(&word.to_ne_bytes()));
     netlink::change(libc::NETLINK_ROUTE, libc::RTM_NEWLINK, 0, &link)?;
     for address in addresses {
-        let (family, bytes) = match address {
-            IpAddr::V4(ip) => (libc::AF_INET, ip.octets().to_vec()),
-            IpAddr::V6(ip) => (libc::AF_INET6, ip.octets().to_vec()),
-        };
+        let (family, bytes) = netlink::parts_of(*address);
         // ifaddrmsg: family, length of the prefix in bits, flags, scope (global), index.
-        let mut message = vec![family as u8, 8 * bytes.len() as u8, 0, 0];
+        let mut message = vec![family, 8 * bytes.len() as u8, 0, 0];
         message.extend_from_slice(&LOOPBACK.to_ne_bytes());
         for kind in [libc::IFA_LOCAL, libc::IFA_ADDRESS] {
-            message.extend_from_slice(&(4 + bytes.len() as u16).to_ne_bytes());
-            message.extend_from_slice(&kind.to_ne_bytes());
-            message.extend_from_slice(&bytes);
+            netlink::put_attribute(&mut message, kind, &bytes);
         }
         if let Err(e) =
             netlink::change(libc::NETLINK_ROUTE, libc::RTM_NEWADDR, libc::NLM_F_CREATE, &message)

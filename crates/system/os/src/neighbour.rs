@@ -146,13 +146,11 @@ fn unknown(destination: SocketAddr) -> io::Result<Option<(IpAddr, u32)>> {
 fn next_hop(destination: SocketAddr) -> io::Result<Option<(IpAddr, u32)>> {
     let ip = destination.ip();
     let mut request = [0; RTMSG].to_vec();
-    (request[0], request[1]) =
-        if ip.is_ipv4() { (libc::AF_INET as u8, 32) } else { (libc::AF_INET6 as u8, 128) };
-    attribute(&mut request, libc::RTA_DST, ip);
+    let (family, bytes) = netlink::parts_of(ip);
+    (request[0], request[1]) = (family, 8 * bytes.len() as u8);
+    netlink::put_attribute(&mut request, libc::RTA_DST, &bytes);
     if scope_in(destination) != 0 {
-        request.extend_from_slice(&8u16.to_ne_bytes());
-        request.extend_from_slice(&libc::RTA_OIF.to_ne_bytes());
-        request.extend_from_slice(&scope_in(destination).to_ne_bytes());
+        netlink::put_attribute(&mut request, libc::RTA_OIF, &scope_in(destination).to_ne_bytes());
     }
     let route = netlink::get(libc::NETLINK_ROUTE, libc::RTM_GETROUTE, &request)?;
     if route.get(7) != Some(&libc::RTN_UNICAST) {
@@ -162,9 +160,7 @@ fn next_hop(destination: SocketAddr) -> io::Result<Option<(IpAddr, u32)>> {
     for (kind, value) in netlink::attributes(route.get(RTMSG..).unwrap_or_default()) {
         match kind {
             libc::RTA_GATEWAY => hop = ip_of(value).unwrap_or(hop),
-            libc::RTA_OIF => {
-                interface = value.first_chunk::<4>().map(|index| u32::from_ne_bytes(*index))
-            }
+            libc::RTA_OIF => interface = netlink::word(value),
             // A gateway of the other address family.
             libc::RTA_VIA => return Ok(None),
             _ => {}
@@ -183,9 +179,10 @@ fn state(ip: IpAddr, interface: u32) -> io::Result<u16> {
 /// The kernel's entry for a neighbour. Empty if no table contains it.
 fn entry(ip: IpAddr, interface: u32) -> io::Result<Vec<u8>> {
     let mut request = [0; NDMSG].to_vec();
-    request[0] = if ip.is_ipv4() { libc::AF_INET as u8 } else { libc::AF_INET6 as u8 };
+    let (family, bytes) = netlink::parts_of(ip);
+    request[0] = family;
     request[4..8].copy_from_slice(&interface.to_ne_bytes());
-    attribute(&mut request, NDA_DST, ip);
+    netlink::put_attribute(&mut request, NDA_DST, &bytes);
     match netlink::get(libc::NETLINK_ROUTE, libc::RTM_GETNEIGH, &request) {
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(Vec::new()),
         answer => answer,
@@ -208,21 +205,8 @@ fn asks(interface: u32) -> io::Result<bool> {
     let mut request = [0; IFINFOMSG];
     request[4..8].copy_from_slice(&interface.to_ne_bytes());
     let link = netlink::get(libc::NETLINK_ROUTE, libc::RTM_GETLINK, &request)?;
-    let flags = link.get(8..12).and_then(|flags| flags.first_chunk::<4>());
-    let flags = flags.map_or(0, |flags| u32::from_ne_bytes(*flags)) as i32;
-    Ok(flags & (libc::IFF_NOARP | libc::IFF_LOOPBACK | libc::IFF_POINTOPOINT) == 0)
-}
-
-fn attribute(request: &mut Vec<u8>, kind: u16, ip: IpAddr) {
-    let mut put = |value: &[u8]| {
-        request.extend_from_slice(&(4 + value.len() as u16).to_ne_bytes());
-        request.extend_from_slice(&kind.to_ne_bytes());
-        request.extend_from_slice(value);
-    };
-    match ip {
-        IpAddr::V4(v4) => put(&v4.octets()),
-        IpAddr::V6(v6) => put(&v6.octets()),
-    }
+    let flags = link.get(8..).and_then(netlink::word).unwrap_or_default();
+    Ok(flags.cast_signed() & (libc::IFF_NOARP | libc::IFF_LOOPBACK | libc::IFF_POINTOPOINT) == 0)
 }
 
 /// The interface in an address; 0 if the address names none.

@@ -94,15 +94,13 @@ pub fn each_listener(mut found: impl FnMut(&str, u32, u32)) {
             if item.get(1) != Some(&(libc::SOCK_SEQPACKET as u8)) {
                 return;
             }
-            let word =
-                |value: &[u8]| value.first_chunk::<4>().map(|word| u32::from_ne_bytes(*word));
             let (mut name, mut uid, mut waiting) = (None, None, 0);
             for (kind, value) in netlink::attributes(item.get(UNIX_DIAG_MSG..).unwrap_or_default())
             {
                 match kind {
                     UNIX_DIAG_NAME => name = value.strip_prefix(&[0]),
-                    UNIX_DIAG_UID => uid = word(value),
-                    UNIX_DIAG_RQLEN => waiting = word(value).unwrap_or_default(),
+                    UNIX_DIAG_UID => uid = netlink::word(value),
+                    UNIX_DIAG_RQLEN => waiting = netlink::word(value).unwrap_or_default(),
                     _ => {}
                 }
             }

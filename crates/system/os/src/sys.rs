@@ -17,6 +17,7 @@ pub mod netlink;
 mod options;
 mod packet;
 mod process;
+mod raw;
 mod terminal;
 mod transit;
 mod wait;
@@ -52,14 +53,4 @@ pub use transit::{Transit, drop_transit_after_fork, note_transit_before_fork};
 pub use wait::poll;
 pub use wait::{add_byte, take_byte, wait_apart};
 
-use std::io;
-
-use libc::c_int;
-
-fn check(result: c_int) -> io::Result<c_int> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
-}
-
-fn check_len(result: isize) -> io::Result<usize> {
-    usize::try_from(result).map_err(|_| io::Error::last_os_error())
-}
+use raw::{check, check_len};

@@ -30,9 +30,6 @@
 #![cfg_attr(all(test, loom), allow(dead_code))]
 
 mod error;
-#[cfg(not(all(test, loom)))]
-#[doc(hidden)]
-pub mod fuzzing;
 mod ring;
 #[cfg(not(all(test, loom)))]
 #[allow(unsafe_code)]
@@ -45,7 +42,10 @@ pub use ring::Pushed;
 #[cfg(not(all(test, loom)))]
 pub use ring::{Behind, Consumer, Producer};
 #[cfg(not(all(test, loom)))]
+#[doc(hidden)]
+pub use tables::fuzzing;
+#[cfg(not(all(test, loom)))]
 pub use tables::{
-    Busy, Failure, Identity, Inside, KeyEntry, KeySeen, PeerTables, Published, QpEntry, QpSeen,
+    Busy, EntrySeen, Failure, Identity, Inside, KeyEntry, PeerTables, Published, QpEntry,
     SetHazard, Use,
 };

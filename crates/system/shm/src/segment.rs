@@ -159,15 +159,11 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Enters all pages of the mapping into the page table now, where the kernel can do so.
-    pub(super) fn populate(&self, access: Access) {
-        let advice = match access {
-            Access::Read => libc::MADV_POPULATE_READ,
-            Access::Write => libc::MADV_POPULATE_WRITE,
-        };
+    /// Enters all pages of a writable mapping into the page table now, where the kernel can do so.
+    pub(super) fn populate(&self) {
         // SAFETY: the range is exactly the mapping; populating changes no content. Linux before
         // 5.14 refuses the advice.
-        unsafe { madvise(self.at, self.len, advice) };
+        unsafe { madvise(self.at, self.len, libc::MADV_POPULATE_WRITE) };
     }
 
     #[inline]

@@ -20,22 +20,6 @@ const CHILD: &str = "ADVERB_SHM_TEST_CHILD";
 /// How long a test waits for its other process on a busy machine.
 const HANG_LIMIT: Duration = Duration::from_secs(120);
 
-#[test]
-fn a_record_crosses_a_ring() {
-    let (mut consumer, fd) = Consumer::create().unwrap();
-    let mut producer = Producer::open(fd).unwrap();
-    assert!(consumer.is_empty());
-    assert_eq!(consumer.take(|_, _| ()), Ok(None));
-    let fill = |bytes: &mut [u8]| {
-        bytes.copy_from_slice(b"hello");
-        true
-    };
-    assert_eq!(producer.push(7, 5, fill), Ok(Pushed::Done));
-    assert!(!consumer.is_empty());
-    assert_eq!(consumer.take(|tag, body| (tag, body.to_vec())), Ok(Some((7, b"hello".to_vec()))));
-    assert!(consumer.is_empty());
-}
-
 fn key(key: u32) -> KeyEntry {
     KeyEntry {
         key,
@@ -74,11 +58,11 @@ fn tables_tell_what_was_published() {
     let (found, seen) = theirs.qp(qp.qpn).unwrap();
     assert_eq!(found, qp);
     assert_eq!(theirs.qp(qp.qpn ^ 1 << 20), None, "another slot's queue pair at the same index");
-    assert!(theirs.qp_unchanged(&seen));
+    assert!(theirs.is_unchanged(&seen));
     ours.set_failure(qp.qpn, [1; 5]);
     assert_eq!(theirs.failure(qp.qpn), None, "the queue pair is still published");
     ours.remove_qp(qp.qpn);
-    assert!(!theirs.qp_unchanged(&seen));
+    assert!(!theirs.is_unchanged(&seen));
     assert_eq!(theirs.qp(qp.qpn), None);
     ours.set_failure(qp.qpn, [1, 2, 3, 4, u64::MAX]);
     assert_eq!(theirs.qp(qp.qpn), None);
@@ -90,51 +74,12 @@ fn tables_tell_what_was_published() {
     assert!(ours.set_key(&key(0x100)));
     let (found, seen) = theirs.key(0x100).unwrap();
     assert_eq!(found, key(0x100));
-    assert!(theirs.key_unchanged(&seen));
+    assert!(theirs.is_unchanged(&seen));
     assert!(ours.set_key(&KeyEntry { access: 1, ..key(0x100) }));
-    assert!(!theirs.key_unchanged(&seen));
+    assert!(!theirs.is_unchanged(&seen));
     assert_eq!(theirs.key(0x100).unwrap().0.access, 1);
     ours.remove_key(0x100);
     assert_eq!(theirs.key(0x100), None);
-}
-
-#[test]
-fn hazards_hold_an_owner_back() {
-    // `user` uses another owner's published objects; `watched` is this owner's view of the hazards.
-    let (user, fd) = Published::create().unwrap();
-    let watched = PeerTables::open(fd).unwrap();
-    let quiet = || watched.wait_quiet(Duration::from_millis(5), || false);
-    assert!(quiet());
-    let busy = user.enter(&Use::default()).unwrap();
-    assert!(user.enter(&Use::default()).is_none(), "a thread has one mark");
-    assert!(!quiet());
-    drop(busy);
-    assert!(quiet());
-    let _busy = user.enter(&Use::default()).unwrap();
-    assert!(!watched.wait_quiet(Duration::MAX, || true), "gone");
-}
-
-#[test]
-fn each_announcement_of_sleep_is_another() {
-    let (ours, fd) = Published::create().unwrap();
-    let theirs = PeerTables::open(fd).unwrap();
-    assert!(theirs.sleeping().is_multiple_of(2), "awake at first");
-    ours.set_sleeping(false);
-    let awake = theirs.sleeping();
-    ours.set_sleeping(true);
-    let first = theirs.sleeping();
-    // A second announcement during sleep: a peer that has woken the process once does so again.
-    ours.set_sleeping(true);
-    let second = theirs.sleeping();
-    assert!(
-        awake.is_multiple_of(2) && first % 2 == 1 && second % 2 == 1,
-        "{awake} {first} {second}"
-    );
-    assert_ne!(first, second);
-    ours.set_sleeping(false);
-    let last = theirs.sleeping();
-    ours.set_sleeping(false);
-    assert!(last.is_multiple_of(2) && last != awake && theirs.sleeping() == last);
 }
 
 /// A random number generator for sizes, bytes and positions.

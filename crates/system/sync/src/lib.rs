@@ -53,8 +53,6 @@ pub type MutexGuard<'a, T> = lock_api::MutexGuard<'a, RawMutex, T>;
 pub type RwLock<T> = lock_api::RwLock<RawRwLock, T>;
 /// The guard of a [`RwLock`] that is locked for reading.
 pub type RwLockReadGuard<'a, T> = lock_api::RwLockReadGuard<'a, RawRwLock, T>;
-/// The guard of a [`RwLock`] that is locked for writing.
-pub type RwLockWriteGuard<'a, T> = lock_api::RwLockWriteGuard<'a, RawRwLock, T>;
 
 /// A [`Mutex`] with a place in the lock order. A thread may take a lock only if its rank comes
 /// after the ranks of all locks that the thread holds; otherwise debug builds panic. A release
@@ -73,9 +71,6 @@ pub type RankedReadGuard<'a, T, R> = lock_api::RwLockReadGuard<'a, RankedRaw<Raw
 
 #[cfg(all(test, not(loom)))]
 mod tests;
-
-#[cfg(all(test, not(loom)))]
-mod ranked_tests;
 
 #[cfg(all(test, loom))]
 mod loom_tests;

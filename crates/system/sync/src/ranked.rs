@@ -227,3 +227,6 @@ unsafe impl<R: Rank> lock_api::RawRwLockFair for RankedRaw<RawRwLock, R> {
         enter::<R>();
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

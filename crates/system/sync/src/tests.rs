@@ -108,6 +108,24 @@ fn a_waiter_hears_of_the_change() {
     });
 }
 
+/// Does `work`, which uses only locks, threads and the heap, in the child of a fork. Returns how
+/// the child ended.
+pub(crate) fn forked(work: impl FnOnce() -> i32) -> i32 {
+    // SAFETY: the C library handles the locks of the heap at a fork, and the child ends by `_exit`.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        // SAFETY: `alarm` only takes a number.
+        unsafe { libc::alarm(120) };
+        let ended = work();
+        // SAFETY: `_exit` does not return.
+        unsafe { libc::_exit(ended) };
+    }
+    let mut status = 0;
+    // SAFETY: `pid` is a child of this process, and the status is on the stack.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    status
+}
+
 /// Uses inherited locks and new locks in the child of a fork. Returns the number of the first check
 /// that failed.
 fn in_child(held: &Mutex<u32>, free: &Mutex<u32>, changed: &Condvar) -> i32 {
@@ -173,24 +191,12 @@ fn a_forked_child_uses_locks_that_its_parents_threads_wait_for() {
         for _ in 0..20 {
             // No thread of this test holds `free` at the fork: the threads that use `free` sleep.
             let nobody = free.lock();
-            // SAFETY: the child uses only locks, threads and the heap, and ends by `_exit`. The C
-            // library handles the locks of the heap at a fork.
-            let pid = unsafe { libc::fork() };
-            if pid == 0 {
+            results.push(forked(|| {
                 // SAFETY: this thread holds the lock.
                 unsafe { free.force_unlock() };
-                // SAFETY: `alarm` only takes a number.
-                unsafe { libc::alarm(120) };
-                let wrong = in_child(&held, &free, &changed);
-                // SAFETY: `_exit` does not return.
-                unsafe { libc::_exit(wrong) };
-            }
+                in_child(&held, &free, &changed)
+            }));
             drop(nobody);
-            assert!(pid > 0);
-            let mut status = 0;
-            // SAFETY: `pid` is a child of this process, and the status is on the stack.
-            assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
-            results.push(status);
         }
         drop((guard, more_held));
         done.store(true, Ordering::Release);

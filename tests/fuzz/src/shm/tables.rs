@@ -2,7 +2,7 @@
 //! reads the tables (TRU-3).
 use crate::input::Input;
 use adverb_shm::fuzzing::HostileOwner;
-use adverb_shm::{KeyEntry, KeySeen, PeerTables, Published, QpEntry, QpSeen};
+use adverb_shm::{EntrySeen, KeyEntry, PeerTables, Published, QpEntry};
 use std::time::Duration;
 
 /// Limit of steps in one run.
@@ -72,8 +72,8 @@ fn write(owner: HostileOwner<'_>, input: &mut Input<'_>) {
 /// Entries seen by the peer.
 #[derive(Default)]
 struct Known {
-    keys: Vec<(u32, KeySeen)>,
-    qps: Vec<(u32, QpSeen)>,
+    keys: Vec<(u32, EntrySeen)>,
+    qps: Vec<(u32, EntrySeen)>,
 }
 
 fn look(peer: &PeerTables, known: &mut Known, input: &mut Input<'_>) {
@@ -81,19 +81,19 @@ fn look(peer: &PeerTables, known: &mut Known, input: &mut Input<'_>) {
     if input.flag() {
         if let Some((entry, seen)) = peer.key(asked) {
             assert_eq!(entry.key, asked);
-            assert!(peer.key_unchanged(&seen), "changed with nobody writing");
+            assert!(peer.is_unchanged(&seen), "changed with nobody writing");
             assert_eq!(peer.key(asked), Some((entry, seen)), "another with nobody writing");
             known.keys.push((asked, seen));
         }
     } else if let Some((entry, seen)) = peer.qp(asked) {
         assert_eq!(entry.qpn, asked);
-        assert!(peer.qp_unchanged(&seen), "changed with nobody writing");
+        assert!(peer.is_unchanged(&seen), "changed with nobody writing");
         assert_eq!(peer.qp(asked), Some((entry, seen)), "another with nobody writing");
         known.qps.push((asked, seen));
     }
     // An entry seen once may be compared at any later time.
-    let keys = known.keys.iter().filter(|(_, seen)| peer.key_unchanged(seen)).count();
-    let qps = known.qps.iter().filter(|(_, seen)| peer.qp_unchanged(seen)).count();
+    let keys = known.keys.iter().filter(|(_, seen)| peer.is_unchanged(seen)).count();
+    let qps = known.qps.iter().filter(|(_, seen)| peer.is_unchanged(seen)).count();
     std::hint::black_box((keys, qps));
 }
 

@@ -4,7 +4,8 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use super::List;
-use super::file::{File, PATH_MAX, join};
+use super::file::{File, PATH_MAX};
+use crate::text::join;
 
 /// The libraries in the directory.
 const NAMES: [&[u8]; 2] = [b"libibverbs.so.1", b"librdmacm.so.1"];

@@ -3,21 +3,10 @@
 
 use core::ffi::{CStr, c_char, c_int};
 
+use crate::text::{decimal, join};
+
 /// Room for a path.
 pub(super) const PATH_MAX: usize = 1024;
-
-/// Joins the pieces and adds a zero byte; `None` if the result does not fit.
-pub(super) fn join<'a>(room: &'a mut [u8; PATH_MAX], pieces: [&[u8]; 3]) -> Option<&'a [u8]> {
-    let mut end = 0_usize;
-    for piece in &pieces {
-        let next = end.checked_add(piece.len())?;
-        // `copy_from_slice` could panic as far as the compiler knows, so this copies byte by byte.
-        room.get_mut(end..next)?.iter_mut().zip(*piece).for_each(|(to, from)| *to = *from);
-        end = next;
-    }
-    *room.get_mut(end)? = 0;
-    room.get(..=end)
-}
 
 /// An open file.
 pub struct File(c_int);
@@ -37,7 +26,7 @@ impl File {
     pub unsafe fn find(dir: c_int, name: *const c_char, search: *const c_char) -> Option<File> {
         // SAFETY: the caller's promise.
         let bytes = unsafe { CStr::from_ptr(name) }.to_bytes();
-        if search.is_null() || crate::path::has_slash(bytes) {
+        if search.is_null() || crate::text::has_slash(bytes) {
             return Self::open(dir, name);
         }
         // SAFETY: the caller's promise.
@@ -136,15 +125,9 @@ impl File {
 
     /// The path of the file, in `room`.
     pub(super) fn path<'a>(&self, room: &'a mut [u8]) -> Option<&'a [u8]> {
-        let mut link = *b"/proc/self/fd/0000000000\0";
-        let mut rest = self.0.unsigned_abs();
-        for digit in link.iter_mut().rev().skip(1).take(10) {
-            *digit = b'0' + (rest % 10) as u8;
-            rest /= 10;
-        }
-        let from = b"/proc/self/fd/".len();
-        let zeros = link.get(from..)?.iter().take_while(|b| **b == b'0').count().min(9);
-        link.copy_within(from + zeros.., from);
+        let (mut number, mut link) = ([0; 20], [0; 48]);
+        let digits = decimal(self.0.unsigned_abs().into(), &mut number);
+        let link = join(&mut link, [b"/proc/self/fd/", digits, b""])?;
         // SAFETY: a terminated path; the kernel writes into the slice only.
         let n = unsafe {
             libc::syscall(

@@ -3,8 +3,8 @@
 //! module does not allocate.
 
 use super::drop_ins;
-use super::file::{File, PATH_MAX, join};
-use crate::path::has_slash;
+use super::file::{File, PATH_MAX};
+use crate::text::{has_slash, join};
 
 /// Libraries that the drop-ins replace.
 const LIBRARIES: [&[u8]; 2] = [b"libibverbs.so.1", b"librdmacm.so.1"];

@@ -7,7 +7,8 @@
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-use super::file::{PATH_MAX, join};
+use super::file::PATH_MAX;
+use crate::text::join;
 
 const SYSROOT: &CStr = c"ADVERB_SYSROOT";
 /// The variables that identify the run; the survivor's name is random.

@@ -10,10 +10,6 @@ use super::{List, Path, adverb_preload_execv, adverb_preload_execve, adverb_prel
 /// Defines a variadic function: `(path, argument, …)` becomes `(path, list)`.
 macro_rules! variadic {
     ($($name:ident = $listed:path;)*) => { $(
-        /// Replaces the C library's function of this name.
-        ///
-        /// # Safety
-        /// As for the C library's function.
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         #[cfg(target_arch = "x86_64")]
@@ -39,10 +35,6 @@ macro_rules! variadic {
             )
         }
 
-        /// Replaces the C library's function of this name.
-        ///
-        /// # Safety
-        /// As for the C library's function.
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         #[cfg(target_arch = "aarch64")]
@@ -73,9 +65,6 @@ variadic! {
 }
 
 /// `execle`: the environment follows the null at the end of the arguments.
-///
-/// # Safety
-/// As for the C library's function.
 unsafe extern "C" fn with_environment(path: Path, list: List) -> c_int {
     let mut end = list;
     // SAFETY: a list of strings with a null at its end, followed by the environment, as the caller

@@ -3,7 +3,7 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
-use crate::real::{errno, set_errno};
+use crate::real::keeping_errno;
 
 /// Descriptors from this number on are never in the table.
 const MOST: usize = 1 << 16;
@@ -57,12 +57,10 @@ pub fn others(library: c_int) -> bool {
 
 /// Device and inode number of an open file, without the interposed functions. Keeps `errno`.
 fn file(fd: c_int) -> Option<(u64, u64)> {
-    let before = errno();
     let mut found = core::mem::MaybeUninit::<libc::stat>::uninit();
     // SAFETY: `found` has room for the result, and is read only if the call succeeded.
-    let said = unsafe {
+    let said = keeping_errno(|| unsafe {
         (libc::syscall(libc::SYS_fstat, fd, found.as_mut_ptr()) == 0).then(|| found.assume_init())
-    };
-    set_errno(before);
+    });
     said.map(|said| (said.st_dev, said.st_ino))
 }

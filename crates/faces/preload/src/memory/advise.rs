@@ -9,12 +9,9 @@ use core::ffi::{c_int, c_void};
 
 use super::functions::{C_SYSCALL, MADVISE};
 use super::hooks::hooks;
-use crate::real::{errno, real, result, set_errno};
+use crate::real::{call, errno, result, set_errno};
+use crate::text::{decimal, join};
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_madvise(
     addr: *mut c_void,
@@ -26,9 +23,6 @@ pub unsafe extern "C" fn adverb_preload_madvise(
 }
 
 /// The body of `madvise`.
-///
-/// # Safety
-/// As for the C library's function.
 #[inline(never)]
 pub(super) unsafe fn advise(addr: *mut c_void, len: usize, advice: c_int) -> c_int {
     if let Some(hooks) = hooks() {
@@ -37,11 +31,7 @@ pub(super) unsafe fn advise(addr: *mut c_void, len: usize, advice: c_int) -> c_i
         set_errno(before);
         return result(error);
     }
-    match real!(MADVISE: fn(*mut c_void, usize, c_int) -> c_int) {
-        // SAFETY: the caller's arguments.
-        Some(real) => unsafe { real(addr, len, advice) },
-        None => result(libc::ENOSYS),
-    }
+    call!(MADVISE: fn(addr => *mut c_void, len => usize, advice => c_int) -> c_int)
 }
 
 /// `PIDFD_SELF_THREAD` and `PIDFD_SELF_THREAD_GROUP` (Linux 6.14).
@@ -52,17 +42,9 @@ fn is_self(pidfd: c_int) -> bool {
     if SELF.contains(&pidfd) {
         return true;
     }
-    let mut path = [0_u8; 48];
-    let text = b"/proc/self/fdinfo/";
-    path[..text.len()].copy_from_slice(text);
-    let (mut digits, mut n, mut left) = ([0_u8; 10], 0, pidfd.unsigned_abs());
-    while left > 0 || n == 0 {
-        digits[n] = b'0' + (left % 10) as u8;
-        (n, left) = (n + 1, left / 10);
-    }
-    for i in 0..n {
-        path[text.len() + i] = digits[n - 1 - i];
-    }
+    let (mut number, mut path) = ([0; 20], [0; 48]);
+    let digits = decimal(pidfd.unsigned_abs().into(), &mut number);
+    let Some(path) = join(&mut path, [b"/proc/self/fdinfo/", digits, b""]) else { return false };
     let mut info = [0_u8; 512];
     // SAFETY: a terminated string, our own buffer, and our own descriptor.
     let len = unsafe {
@@ -80,14 +62,9 @@ fn is_self(pidfd: c_int) -> bool {
     let Some(info) = usize::try_from(len).ok().and_then(|len| info.get(..len)) else {
         return false;
     };
-    info.split(|b| *b == b'\n').any(|line| {
-        line.strip_prefix(b"Pid:\t").is_some_and(|number| {
-            number
-                .iter()
-                .try_fold(0_i64, |n, b| b.is_ascii_digit().then(|| n * 10 + i64::from(b - b'0')))
-                == Some(pid)
-        })
-    })
+    let mut number = [0; 20];
+    let own = decimal(pid.cast_unsigned(), &mut number);
+    info.split(|b| *b == b'\n').any(|line| line.strip_prefix(b"Pid:\t") == Some(own))
 }
 
 /// A system call with three arguments, without the interposed functions.
@@ -95,17 +72,10 @@ fn is_self(pidfd: c_int) -> bool {
 /// # Safety
 /// As for the system call.
 unsafe fn raw(number: i64, [a, b, c]: [u64; 3]) -> i64 {
-    match real!(C_SYSCALL: fn(i64, u64, u64, u64) -> i64) {
-        // SAFETY: the caller's arguments.
-        Some(real) => unsafe { real(number, a, b, c) },
-        None => -1,
-    }
+    call!(C_SYSCALL: fn(number => i64, a => u64, b => u64, c => u64) -> i64)
 }
 
 /// Replaces the C library's function of this name (glibc 2.36).
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_process_madvise(
     pidfd: c_int,
@@ -119,9 +89,6 @@ pub unsafe extern "C" fn adverb_preload_process_madvise(
 }
 
 /// The body of `process_madvise`.
-///
-/// # Safety
-/// As for the C library's function.
 #[inline(never)]
 pub(super) unsafe fn advise_many(
     pidfd: c_int,
@@ -142,10 +109,7 @@ pub(super) unsafe fn advise_many(
         }
         return done;
     }
-    let number = libc::SYS_process_madvise;
-    match real!(C_SYSCALL: fn(i64, c_int, *const libc::iovec, usize, c_int, u32) -> i64) {
-        // SAFETY: the caller's arguments.
-        Some(real) => unsafe { real(number, pidfd, vectors, count, advice, flags) as isize },
-        None => result(libc::ENOSYS) as isize,
-    }
+    call!(C_SYSCALL: fn(
+        libc::SYS_process_madvise => i64, pidfd => c_int, vectors => *const libc::iovec, count => usize,
+        advice => c_int, flags => u32) -> i64) as isize
 }

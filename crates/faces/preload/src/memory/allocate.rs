@@ -58,10 +58,6 @@ fn share(hooks: &Hooks, got: *mut c_void, len: usize) {
     }
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function. The same applies to all functions below.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_memalign(align: usize, size: usize) -> *mut c_void {
     let Some(real) = real!(MEMALIGN: fn(usize, usize) -> *mut c_void) else { return no_memory() };
@@ -69,10 +65,6 @@ pub unsafe extern "C" fn adverb_preload_memalign(align: usize, size: usize) -> *
     allocate(align, size, |size| unsafe { real(align, size) })
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_aligned_alloc(align: usize, size: usize) -> *mut c_void {
     let Some(real) = real!(ALIGNED_ALLOC: fn(usize, usize) -> *mut c_void) else {
@@ -82,10 +74,6 @@ pub unsafe extern "C" fn adverb_preload_aligned_alloc(align: usize, size: usize)
     allocate(align, size, |size| unsafe { real(align, size) })
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_valloc(size: usize) -> *mut c_void {
     let Some(real) = real!(VALLOC: fn(usize) -> *mut c_void) else { return no_memory() };
@@ -93,10 +81,6 @@ pub unsafe extern "C" fn adverb_preload_valloc(size: usize) -> *mut c_void {
     allocate(page(), size, |size| unsafe { real(size) })
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_pvalloc(size: usize) -> *mut c_void {
     let Some(real) = real!(PVALLOC: fn(usize) -> *mut c_void) else { return no_memory() };
@@ -104,10 +88,6 @@ pub unsafe extern "C" fn adverb_preload_pvalloc(size: usize) -> *mut c_void {
     allocate(page(), size, |size| unsafe { real(size) })
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_posix_memalign(
     to: *mut *mut c_void,
@@ -163,10 +143,6 @@ fn block(at: *mut c_void) -> Option<(&'static Hooks, usize)> {
     Some((hooks, unsafe { usable(at) }))
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_free(at: *mut c_void) {
     // SAFETY: the caller's argument.
@@ -174,9 +150,6 @@ pub unsafe extern "C" fn adverb_preload_free(at: *mut c_void) {
 }
 
 /// The body of `free`.
-///
-/// # Safety
-/// As for the C library's function.
 #[inline(never)]
 unsafe fn release(at: *mut c_void) {
     let before = errno();
@@ -196,9 +169,6 @@ unsafe fn release(at: *mut c_void) {
 }
 
 /// Replaces the C library's function of this name. A block that grows moves to ordinary memory.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_realloc(at: *mut c_void, size: usize) -> *mut c_void {
     let Some(real) = real!(REALLOC: fn(*mut c_void, usize) -> *mut c_void) else {

@@ -11,9 +11,6 @@ use crate::real::{errno, real, result, set_errno};
 
 /// Replaces the C library's function of this name. Fails if the machine cannot hold the child's
 /// copies.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_fork() -> c_int {
     let Some(real) = real!(FORK: fn() -> c_int) else { return result(libc::ENOSYS) };
@@ -30,9 +27,6 @@ pub unsafe extern "C" fn adverb_preload_fork() -> c_int {
 
 /// Replaces the C library's function of this name. `_Fork` calls no handlers, but the handlers of
 /// the device's memory run nevertheless.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload__Fork() -> c_int {
     let Some(real) = real!(BARE_FORK: fn() -> c_int) else { return result(libc::ENOSYS) };
@@ -109,9 +103,6 @@ unsafe extern "C" fn run(begin: *mut c_void) {
 /// Replaces the C library's function of this name. Without `CLONE_VM` it is a fork on another
 /// stack. The arguments after the fourth exist only if the flags need them. If the caller passes
 /// none, the values read here are passed on and not used.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_clone(
     start: Option<Start>,
@@ -158,9 +149,6 @@ pub unsafe extern "C" fn adverb_preload_clone(
 
 /// Replaces the C library's function of this name. In every child, the C library reads its data on
 /// each thread's stack before any handler runs. So the stack must not be a block.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_pthread_attr_setstack(
     attr: *mut libc::pthread_attr_t,
@@ -222,9 +210,6 @@ pub fn register_handlers() {
 
 /// Replaces the C library's function of this name, with which glibc's `pthread_atfork` registers
 /// handlers. This ensures that no handler comes before ours.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload___register_atfork(
     before: Handler,

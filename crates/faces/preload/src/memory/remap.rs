@@ -5,13 +5,10 @@ use core::ffi::{c_int, c_void};
 
 use super::functions::MREMAP;
 use super::hooks::hooks;
-use crate::real::{errno, real, set_errno};
+use crate::real::{call, errno, set_errno};
 
 /// Replaces the C library's function of this name. The fifth argument exists only if the flags need
 /// it. If the caller passes none, the value read here is passed on and not used.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_mremap(
     addr: *mut c_void,
@@ -25,9 +22,6 @@ pub unsafe extern "C" fn adverb_preload_mremap(
 }
 
 /// The body of `mremap`.
-///
-/// # Safety
-/// As for the C library's function.
 #[inline(never)]
 pub(super) unsafe fn remap(
     addr: *mut c_void,
@@ -42,12 +36,6 @@ pub(super) unsafe fn remap(
         set_errno(if got < 0 { -got as c_int } else { before });
         return if got < 0 { libc::MAP_FAILED } else { got as *mut c_void };
     }
-    match real!(MREMAP: fn(*mut c_void, usize, usize, c_int, *mut c_void) -> *mut c_void) {
-        // SAFETY: the caller's arguments.
-        Some(real) => unsafe { real(addr, old, new, flags, to) },
-        None => {
-            set_errno(libc::ENOSYS);
-            libc::MAP_FAILED
-        }
-    }
+    call!(MREMAP: fn(
+        addr => *mut c_void, old => usize, new => usize, flags => c_int, to => *mut c_void) -> *mut c_void)
 }

@@ -8,7 +8,7 @@ use core::ffi::c_void;
 use core::ptr::null_mut;
 
 use super::functions::C_SYSCALL;
-use crate::real::{errno, real, set_errno};
+use crate::real::{call, keeping_errno};
 use adverb_hooks::memory::Hooks;
 
 /// The program's fork handlers run on this stack too. Untouched pages cost nothing.
@@ -43,11 +43,11 @@ pub struct Stack(*mut c_void);
 
 impl Stack {
     pub fn new() -> Option<Stack> {
-        let syscall = real!(C_SYSCALL: fn(i64, *mut c_void, usize, i32, i32, i32, i64) -> i64)?;
         let (prot, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a new mapping.
-        let at = unsafe { syscall(libc::SYS_mmap, null_mut(), LEN, prot, flags, -1, 0) };
+        let at = call!(C_SYSCALL: fn(
+            libc::SYS_mmap => i64, null_mut() => *mut c_void, LEN => usize, prot => i32, flags => i32,
+            -1 => i32, 0 => i64) -> i64);
         (at > 0).then_some(Stack(at as *mut c_void))
     }
 
@@ -59,12 +59,10 @@ impl Stack {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        let before = errno();
-        if let Some(syscall) = real!(C_SYSCALL: fn(i64, *mut c_void, usize) -> i64) {
-            // SAFETY: the mapping was made above, and no code runs on it any more.
-            unsafe { syscall(libc::SYS_munmap, self.0, LEN) };
-        }
-        set_errno(before);
+        // The mapping was made above, and no code runs on it any more.
+        keeping_errno(
+            || call!(C_SYSCALL: fn(libc::SYS_munmap => i64, self.0 => *mut c_void, LEN => usize) -> i64),
+        );
     }
 }
 

@@ -8,12 +8,9 @@ use super::fork::{around_fork, register_handlers};
 use super::functions::{C_SYSCALL, REALS};
 use super::hooks::HOOKS;
 use super::remap::remap;
-use crate::real::{real, result};
+use crate::real::{self, call};
 
 /// System calls that the device needs to see even if the program makes them through `syscall`.
-///
-/// # Safety
-/// As for the C library's function.
 unsafe extern "C" fn seen(number: i64, a: u64, b: u64, c: u64, d: u64, e: u64) -> i64 {
     match number {
         // SAFETY: the caller's arguments, each of the type that the call takes.
@@ -28,10 +25,9 @@ unsafe extern "C" fn seen(number: i64, a: u64, b: u64, c: u64, d: u64, e: u64) -
             remap(a as *mut c_void, b as usize, c as usize, d as c_int, e as *mut c_void) as i64
         },
         // An older form of fork: with the parent's stack, and separate memory.
-        _ => around_fork(|| match real!(C_SYSCALL: fn(i64, u64, u64, u64, u64, u64) -> i64) {
-            // SAFETY: the caller's arguments.
-            Some(real) => unsafe { real(number, a, b, c, d, e) },
-            None => i64::from(result(libc::ENOSYS)),
+        _ => around_fork(|| {
+            call!(C_SYSCALL: fn(
+                number => i64, a => u64, b => u64, c => u64, d => u64, e => u64) -> i64)
         }),
     }
 }
@@ -43,16 +39,11 @@ static SEEN: unsafe extern "C" fn(i64, u64, u64, u64, u64, u64) -> i64 = seen;
 /// Looks up the C library's functions. Called before the program runs.
 pub fn look_up() {
     SYSCALL.store(C_SYSCALL.get().unwrap_or(core::ptr::null_mut()), Ordering::Release);
-    for real in REALS {
-        real.get();
-    }
+    real::look_up(REALS);
     register_handlers();
 }
 
 /// Handles a `syscall` before [`look_up`].
-///
-/// # Safety
-/// As for the C library's function.
 unsafe extern "C" fn early() -> *mut c_void {
     look_up();
     SYSCALL.load(Ordering::Acquire)
@@ -64,9 +55,6 @@ const CLONE_ARGS: usize = 64;
 /// Replaces the C library's function of this name. Calls that the device does not need to see go to
 /// the C library's function with unchanged registers and stack, because `vfork` and `clone` return
 /// twice.
-///
-/// # Safety
-/// As for the C library's function.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
@@ -145,9 +133,6 @@ pub unsafe extern "C" fn adverb_preload_syscall() {
 }
 
 /// Replaces the C library's function of this name. See the x86-64 version.
-///
-/// # Safety
-/// As for the C library's function.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]

@@ -5,9 +5,8 @@ use core::ffi::{c_int, c_long};
 use libc::{epoll_event, pollfd, sigset_t, timespec};
 
 use super::hooks::{driving, hooks};
-use super::program::is_readable;
-use super::{Limit, NO_POLLS, Waiting, absent, called, of_millis, of_time, to_millis, to_time};
-use crate::real::{real, reals};
+use super::{Limit, NO_POLLS, Waiting, called, of_millis, readable_time, to_millis, with_time};
+use crate::real::{call, reals};
 use adverb_hooks::waits::Hooks;
 
 reals! {
@@ -47,19 +46,14 @@ fn wait(
     if let Some(first) = polls.first_mut() {
         *first = pollfd { fd: set, events: libc::POLLIN, revents: 0 };
     }
-    let ask = || match real!(EPOLL_WAIT: fn(c_int, *mut epoll_event, c_int, c_int) -> c_int) {
-        // SAFETY: the caller's arguments.
-        Some(real) => unsafe { real(set, to, most, 0) },
-        None => absent(),
+    let ask = || {
+        call!(EPOLL_WAIT: fn(
+            set => c_int, to => *mut epoll_event, most => c_int, 0 => c_int) -> c_int)
     };
     let call = called(call, set, limit);
     Waiting { hooks, kinds, call, mask, ask, alone }.run(&mut polls, 1)
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function. The same holds for all functions below.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_epoll_wait(
     set: c_int,
@@ -67,11 +61,10 @@ pub unsafe extern "C" fn adverb_preload_epoll_wait(
     most: c_int,
     millis: c_int,
 ) -> c_int {
-    let Some(real) = real!(EPOLL_WAIT: fn(c_int, *mut epoll_event, c_int, c_int) -> c_int) else {
-        return absent();
+    let alone = |limit: Limit| {
+        call!(EPOLL_WAIT: fn(
+            set => c_int, to => *mut epoll_event, most => c_int, to_millis(limit) => c_int) -> c_int)
     };
-    // SAFETY: the caller's arguments.
-    let alone = |limit: Limit| unsafe { real(set, to, most, to_millis(limit)) };
     match watched(set) {
         None => alone(of_millis(millis)),
         Some(of) => {
@@ -80,10 +73,6 @@ pub unsafe extern "C" fn adverb_preload_epoll_wait(
     }
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_epoll_pwait(
     set: c_int,
@@ -92,23 +81,17 @@ pub unsafe extern "C" fn adverb_preload_epoll_pwait(
     millis: c_int,
     mask: *const sigset_t,
 ) -> c_int {
-    let Some(real) = real!(EPOLL_PWAIT: fn(
-        c_int, *mut epoll_event, c_int, c_int, *const sigset_t) -> c_int)
-    else {
-        return absent();
+    let alone = |limit: Limit| {
+        call!(EPOLL_PWAIT: fn(
+            set => c_int, to => *mut epoll_event, most => c_int, to_millis(limit) => c_int,
+            mask => *const sigset_t) -> c_int)
     };
-    // SAFETY: the caller's arguments.
-    let alone = |limit: Limit| unsafe { real(set, to, most, to_millis(limit), mask) };
     match watched(set) {
         None => alone(of_millis(millis)),
         Some(of) => wait(libc::SYS_epoll_pwait, set, of, to, most, of_millis(millis), mask, alone),
     }
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_epoll_pwait2(
     set: c_int,
@@ -117,33 +100,22 @@ pub unsafe extern "C" fn adverb_preload_epoll_pwait2(
     time: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    let Some(real) = real!(EPOLL_PWAIT2: fn(
-        c_int, *mut epoll_event, c_int, *const timespec, *const sigset_t) -> c_int)
-    else {
-        return absent();
+    let real = |time: *const timespec| {
+        call!(EPOLL_PWAIT2: fn(
+            set => c_int, to => *mut epoll_event, most => c_int, time => *const timespec,
+            mask => *const sigset_t) -> c_int)
     };
-    let alone = |limit: Limit| {
-        let left = limit.map(to_time);
-        let left = left.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
-        // SAFETY: the caller's arguments, and a time that lives through the call.
-        unsafe { real(set, to, most, left, mask) }
-    };
-    if let Some(of) = watched(set)
-        && (time.is_null() || is_readable(time.cast(), size_of::<timespec>()))
+    // Older C libraries do not have the function.
+    if EPOLL_PWAIT2.get().is_some()
+        && let Some(of) = watched(set)
+        && let Some(limit) = readable_time(time)
     {
-        // SAFETY: the caller's pointer, which can be read.
-        if let Ok(limit) = unsafe { of_time(time) } {
-            return wait(libc::SYS_epoll_pwait2, set, of, to, most, limit, mask, alone);
-        }
+        let alone = |limit| with_time(limit, real);
+        return wait(libc::SYS_epoll_pwait2, set, of, to, most, limit, mask, alone);
     }
-    // SAFETY: the caller's arguments.
-    unsafe { real(set, to, most, time, mask) }
+    real(time)
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_epoll_ctl(
     set: c_int,
@@ -151,11 +123,8 @@ pub unsafe extern "C" fn adverb_preload_epoll_ctl(
     fd: c_int,
     event: *mut epoll_event,
 ) -> c_int {
-    let Some(real) = real!(EPOLL_CTL: fn(c_int, c_int, c_int, *mut epoll_event) -> c_int) else {
-        return absent();
-    };
-    // SAFETY: the caller's arguments.
-    let done = unsafe { real(set, how, fd, event) };
+    let done = call!(EPOLL_CTL: fn(
+        set => c_int, how => c_int, fd => c_int, event => *mut epoll_event) -> c_int);
     if done == 0
         && let Some(hooks) = hooks()
     {

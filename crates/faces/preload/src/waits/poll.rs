@@ -7,9 +7,9 @@ use libc::{nfds_t, pollfd, sigset_t, timespec};
 use super::hooks::driving;
 use super::program::is_readable;
 use super::{
-    Limit, MOST, NO_POLLS, Waiting, absent, called, of_millis, of_time, to_millis, to_time,
+    Limit, MOST, NO_POLLS, Waiting, called, of_millis, readable_time, to_millis, with_time,
 };
-use crate::real::{real, reals};
+use crate::real::{call, reals, replaced};
 use adverb_hooks::waits::Hooks;
 
 reals! {
@@ -52,40 +52,24 @@ fn wait(
         // SAFETY: the program's entries, which can be read.
         *own = unsafe { polls.add(at).read() };
     }
-    let ask = || match real!(POLL: fn(*mut pollfd, nfds_t, c_int) -> c_int) {
-        // SAFETY: the caller's arguments.
-        Some(real) => unsafe { real(polls, n, 0) },
-        None => absent(),
-    };
+    let ask = || call!(POLL: fn(polls => *mut pollfd, n => nfds_t, 0 => c_int) -> c_int);
     let call = called(call, -1, limit);
     Waiting { hooks, kinds, call, mask, ask, alone }.run(&mut own, n as usize)
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function. The same holds for all functions below.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_poll(
     polls: *mut pollfd,
     n: nfds_t,
     millis: c_int,
 ) -> c_int {
-    let Some(real) = real!(POLL: fn(*mut pollfd, nfds_t, c_int) -> c_int) else {
-        return absent();
-    };
-    // SAFETY: the caller's arguments.
-    let alone = |limit: Limit| unsafe { real(polls, n, to_millis(limit)) };
+    let alone = |limit: Limit| call!(POLL: fn(polls => *mut pollfd, n => nfds_t, to_millis(limit) => c_int) -> c_int);
     match watched(polls, n) {
         None => alone(of_millis(millis)),
         Some(of) => wait(POLL_CALL, of, polls, n, of_millis(millis), core::ptr::null(), alone),
     }
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_ppoll(
     polls: *mut pollfd,
@@ -93,72 +77,32 @@ pub unsafe extern "C" fn adverb_preload_ppoll(
     time: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    let Some(real) =
-        real!(PPOLL: fn(*mut pollfd, nfds_t, *const timespec, *const sigset_t) -> c_int)
-    else {
-        return absent();
-    };
-    let alone = |limit: Limit| {
-        let left = limit.map(to_time);
-        let left = left.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
-        // SAFETY: the caller's arguments, and a time that lives through the call.
-        unsafe { real(polls, n, left, mask) }
+    let real = |time: *const timespec| {
+        call!(PPOLL: fn(
+            polls => *mut pollfd, n => nfds_t, time => *const timespec, mask => *const sigset_t) -> c_int)
     };
     if let Some(of) = watched(polls, n)
-        && (time.is_null() || is_readable(time.cast(), size_of::<timespec>()))
+        && let Some(limit) = readable_time(time)
     {
-        // SAFETY: the caller's pointer, which can be read.
-        if let Ok(limit) = unsafe { of_time(time) } {
-            return wait(libc::SYS_ppoll, of, polls, n, limit, mask, alone);
-        }
+        let alone = |limit| with_time(limit, real);
+        return wait(libc::SYS_ppoll, of, polls, n, limit, mask, alone);
     }
-    // SAFETY: the caller's arguments.
-    unsafe { real(polls, n, time, mask) }
+    real(time)
 }
 
-/// The variant of `poll` for `_FORTIFY_SOURCE`.
-///
-/// # Safety
-/// As for the C library's function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload___poll_chk(
-    polls: *mut pollfd,
-    n: nfds_t,
-    millis: c_int,
-    room: usize,
-) -> c_int {
-    if room / size_of::<pollfd>() >= n as usize {
+// The C library's functions end the program.
+replaced! {
+    /// The variant of `poll` for `_FORTIFY_SOURCE`.
+    "C" adverb_preload___poll_chk = POLL_CHK(
+        polls: *mut pollfd, n: nfds_t, millis: c_int, room: usize) -> c_int,
+    (room / size_of::<pollfd>() >= n as usize)
         // SAFETY: the caller's arguments.
-        return unsafe { adverb_preload_poll(polls, n, millis) };
-    }
-    match real!(POLL_CHK: fn(*mut pollfd, nfds_t, c_int, usize) -> c_int) {
-        // SAFETY: the caller's arguments. The function ends the program.
-        Some(real) => unsafe { real(polls, n, millis, room) },
-        None => absent(),
-    }
-}
-
-/// The variant of `ppoll` for `_FORTIFY_SOURCE`.
-///
-/// # Safety
-/// As for the C library's function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload___ppoll_chk(
-    polls: *mut pollfd,
-    n: nfds_t,
-    time: *const timespec,
-    mask: *const sigset_t,
-    room: usize,
-) -> c_int {
-    if room / size_of::<pollfd>() >= n as usize {
+        .then(|| unsafe { adverb_preload_poll(polls, n, millis) });
+    /// The variant of `ppoll` for `_FORTIFY_SOURCE`.
+    "C" adverb_preload___ppoll_chk = PPOLL_CHK(
+        polls: *mut pollfd, n: nfds_t, time: *const timespec, mask: *const sigset_t,
+        room: usize) -> c_int,
+    (room / size_of::<pollfd>() >= n as usize)
         // SAFETY: the caller's arguments.
-        return unsafe { adverb_preload_ppoll(polls, n, time, mask) };
-    }
-    match real!(PPOLL_CHK: fn(
-        *mut pollfd, nfds_t, *const timespec, *const sigset_t, usize) -> c_int)
-    {
-        // SAFETY: the caller's arguments. The function ends the program.
-        Some(real) => unsafe { real(polls, n, time, mask, room) },
-        None => absent(),
-    }
+        .then(|| unsafe { adverb_preload_ppoll(polls, n, time, mask) });
 }

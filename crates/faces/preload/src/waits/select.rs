@@ -6,8 +6,8 @@ use libc::{fd_set, pollfd, sigset_t, timespec, timeval};
 
 use super::hooks::driving;
 use super::program::is_readable;
-use super::{Limit, MOST, NO_POLLS, Polls, SECOND, Waiting, absent, called, now, of_time, to_time};
-use crate::real::{errno, real, reals};
+use super::{Limit, MOST, NO_POLLS, Polls, SECOND, Waiting, called, now, readable_time, with_time};
+use crate::real::{call, errno, reals};
 use adverb_hooks::waits::Hooks;
 
 reals! {
@@ -106,8 +106,7 @@ impl Driven {
         mask: *const sigset_t,
         real: impl Fn(Limit) -> c_int,
     ) -> c_int {
-        let [read, write, except] = self.sets.at.map(|set| set.cast::<fd_set>());
-        let sets = &self.sets;
+        let (sets, at) = (&self.sets, self.sets.at.map(|set| set.cast::<fd_set>()));
         // The kernel has not written to the sets before the first call.
         let mut first = true;
         let ask = || {
@@ -115,13 +114,7 @@ impl Driven {
                 sets.restore();
             }
             let mut zero = timeval { tv_sec: 0, tv_usec: 0 };
-            match real!(SELECT: fn(
-                c_int, *mut fd_set, *mut fd_set, *mut fd_set, *mut timeval) -> c_int)
-            {
-                // SAFETY: the caller's arguments, and a time that lives through the call.
-                Some(real) => unsafe { real(n, read, write, except, &raw mut zero) },
-                None => absent(),
-            }
+            real_select(n, at, &raw mut zero)
         };
         let alone = |limit| {
             sets.restore();
@@ -138,10 +131,20 @@ impl Driven {
     }
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function. The same holds for all functions below.
+/// The C library's `select`.
+fn real_select(n: c_int, [read, write, except]: [*mut fd_set; 3], time: *mut timeval) -> c_int {
+    call!(SELECT: fn(
+        n => c_int, read => *mut fd_set, write => *mut fd_set, except => *mut fd_set,
+        time => *mut timeval) -> c_int)
+}
+
+fn to_timeval(nanos: u64) -> timeval {
+    timeval {
+        tv_sec: (nanos / SECOND) as libc::time_t,
+        tv_usec: (nanos % SECOND / 1000) as libc::suseconds_t,
+    }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_select(
     n: c_int,
@@ -150,14 +153,9 @@ pub unsafe extern "C" fn adverb_preload_select(
     except: *mut fd_set,
     time: *mut timeval,
 ) -> c_int {
-    let Some(real) =
-        real!(SELECT: fn(c_int, *mut fd_set, *mut fd_set, *mut fd_set, *mut timeval) -> c_int)
-    else {
-        return absent();
-    };
+    let sets = [read, write, except];
     if !time.is_null() && !is_readable(time.cast(), size_of::<timeval>()) {
-        // SAFETY: the caller's arguments.
-        return unsafe { real(n, read, write, except, time) };
+        return real_select(n, sets, time);
     }
     // SAFETY: the caller's pointer, which can be read.
     let limit = match unsafe { time.as_ref() } {
@@ -172,17 +170,12 @@ pub unsafe extern "C" fn adverb_preload_select(
     if let Some(limit) = limit
         && let Some(hooks) = driving()
         // SAFETY: the caller's arguments.
-        && let Some(found) = unsafe { select_driven(hooks, n, [read, write, except], time, limit, real) }
+        && let Some(found) = unsafe { select_driven(hooks, n, sets, time, limit) }
     {
         return found;
     }
-    // SAFETY: the caller's arguments.
-    unsafe { real(n, read, write, except, time) }
+    real_select(n, sets, time)
 }
-
-/// The C library's `select`.
-type Select =
-    unsafe extern "C" fn(c_int, *mut fd_set, *mut fd_set, *mut fd_set, *mut timeval) -> c_int;
 
 /// `select` of a call that drives. `None` if none of the descriptors is a channel's. A function of
 /// its own, because a call that does not drive may have little room on its stack.
@@ -193,39 +186,24 @@ type Select =
 unsafe fn select_driven(
     hooks: &'static Hooks,
     n: c_int,
-    [read, write, except]: [*mut fd_set; 3],
+    sets: [*mut fd_set; 3],
     time: *mut timeval,
     limit: Limit,
-    real: Select,
 ) -> Option<c_int> {
-    let driven = Driven::of(hooks, n, [read, write, except])?;
+    let driven = Driven::of(hooks, n, sets)?;
     let until = limit.map(|limit| now().saturating_add(limit));
     let alone = |limit: Limit| {
-        let mut left = timeval { tv_sec: 0, tv_usec: 0 };
-        let left = limit.map_or(core::ptr::null_mut(), |nanos| {
-            left.tv_sec = (nanos / SECOND) as libc::time_t;
-            left.tv_usec = (nanos % SECOND / 1000) as libc::suseconds_t;
-            &raw mut left
-        });
-        // SAFETY: the caller's arguments, and a time that lives through the call.
-        unsafe { real(n, read, write, except, left) }
+        let mut left = limit.map(to_timeval);
+        real_select(n, sets, left.as_mut().map_or(core::ptr::null_mut(), core::ptr::from_mut))
     };
     let found = driven.wait(n, limit, core::ptr::null(), alone);
     if let Some(until) = until {
-        let left = until.saturating_sub(now());
         // SAFETY: the caller's time, which Linux overwrites with the time that is left.
-        unsafe {
-            (*time).tv_sec = (left / SECOND) as libc::time_t;
-            (*time).tv_usec = (left % SECOND / 1000) as libc::suseconds_t;
-        }
+        unsafe { *time = to_timeval(until.saturating_sub(now())) };
     }
     Some(found)
 }
 
-/// Replaces the C library's function of this name.
-///
-/// # Safety
-/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_pselect(
     n: c_int,
@@ -235,55 +213,30 @@ pub unsafe extern "C" fn adverb_preload_pselect(
     time: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    let Some(real) = real!(PSELECT: fn(
-        c_int, *mut fd_set, *mut fd_set, *mut fd_set, *const timespec, *const sigset_t) -> c_int)
-    else {
-        return absent();
+    let real = |time: *const timespec| {
+        call!(PSELECT: fn(
+            n => c_int, read => *mut fd_set, write => *mut fd_set, except => *mut fd_set,
+            time => *const timespec, mask => *const sigset_t) -> c_int)
     };
     if let Some(hooks) = driving()
-        && (time.is_null() || is_readable(time.cast(), size_of::<timespec>()))
+        && let Some(limit) = readable_time(time)
+        && let Some(found) = pselect_driven(hooks, n, [read, write, except], limit, mask, real)
     {
-        // SAFETY: the caller's arguments; the time can be read.
-        let found = unsafe { pselect_driven(hooks, n, [read, write, except], time, mask, real) };
-        if let Some(found) = found {
-            return found;
-        }
+        return found;
     }
-    // SAFETY: the caller's arguments.
-    unsafe { real(n, read, write, except, time, mask) }
+    real(time)
 }
 
-/// The C library's `pselect`.
-type Pselect = unsafe extern "C" fn(
-    c_int,
-    *mut fd_set,
-    *mut fd_set,
-    *mut fd_set,
-    *const timespec,
-    *const sigset_t,
-) -> c_int;
-
 /// As [`select_driven`].
-///
-/// # Safety
-/// As for the C library's function; `time` is null or can be read.
 #[inline(never)]
-unsafe fn pselect_driven(
+fn pselect_driven(
     hooks: &'static Hooks,
     n: c_int,
-    [read, write, except]: [*mut fd_set; 3],
-    time: *const timespec,
+    sets: [*mut fd_set; 3],
+    limit: Limit,
     mask: *const sigset_t,
-    real: Pselect,
+    real: impl Fn(*const timespec) -> c_int,
 ) -> Option<c_int> {
-    let driven = Driven::of(hooks, n, [read, write, except])?;
-    // SAFETY: the caller's pointer.
-    let limit = unsafe { of_time(time) }.ok()?;
-    let alone = |limit: Limit| {
-        let left = limit.map(to_time);
-        let left = left.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
-        // SAFETY: the caller's arguments, and a time that lives through the call.
-        unsafe { real(n, read, write, except, left, mask) }
-    };
-    Some(driven.wait(n, limit, mask, alone))
+    let driven = Driven::of(hooks, n, sets)?;
+    Some(driven.wait(n, limit, mask, |limit| with_time(limit, &real)))
 }

@@ -27,14 +27,14 @@ use adverb_engine::qp::HostRequest;
 use adverb_engine::wr::{Remote, SendOp};
 use adverb_engine::{Access, AtomicOp, Key, KeyTable, Memory, PdId, Qpn, Range};
 use adverb_memory::{Cma, Guard, HostMemory, Window, check_memory};
-use adverb_shm::{Busy, KeyEntry, KeySeen, QpEntry, QpSeen, Use};
+use adverb_shm::{Busy, EntrySeen, KeyEntry, QpEntry, Use};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// What a queue pair found in its peer's tables last. Valid while the entries are unchanged.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    qp: Option<(QpEntry, QpSeen)>,
+    qp: Option<(QpEntry, EntrySeen)>,
     key: Option<RemoteRegion>,
     shortcut: Option<Shortcut>,
 }
@@ -60,14 +60,14 @@ struct Shortcut {
     window: Arc<Window>,
     /// Offset of the region in the window.
     start: u64,
-    qp: QpSeen,
-    key: KeySeen,
+    qp: EntrySeen,
+    key: EntrySeen,
 }
 
 #[derive(Debug)]
 struct RemoteRegion {
     entry: KeyEntry,
-    seen: KeySeen,
+    seen: EntrySeen,
     reach: Reach,
 }
 
@@ -204,7 +204,7 @@ impl HostConnections {
         if len == 0 || len > found.len || off > found.len - len || !found.granted.contains(needed) {
             return None;
         }
-        let guard = Guard::new(peer.tables.qp_word(&found.qp), peer.tables.key_word(&found.key));
+        let guard = Guard::new(peer.tables.word(&found.qp), peer.tables.word(&found.key));
         self.set_hazard(peer, ends, remote.rkey, &guard, busy)?;
         Some((&found.window, found.start + off, guard))
     }
@@ -253,7 +253,7 @@ impl HostConnections {
         busy: &mut Option<Busy<'a>>,
     ) -> Option<(Found<'b>, Guard<'b>)> {
         let (found, qp) = self.find(peer, seen, ends, (remote, needed), len)?;
-        let guard = Guard::new(peer.tables.qp_word(&qp), peer.tables.key_word(&found.target.seen));
+        let guard = Guard::new(peer.tables.word(&qp), peer.tables.word(&found.target.seen));
         self.set_hazard(peer, ends, remote.rkey, &guard, busy)?;
         Some((found, guard))
     }
@@ -299,7 +299,7 @@ impl HostConnections {
         ends: Ends,
         (remote, needed): (Remote, Access),
         len: u64,
-    ) -> Option<(Found<'a>, QpSeen)> {
+    ) -> Option<(Found<'a>, EntrySeen)> {
         let (pd, qp) = self.open(peer, seen, ends, needed)?;
         let target = find_key(peer, &mut seen.key, remote.rkey)?;
         let entry = &target.entry;
@@ -323,7 +323,7 @@ impl HostConnections {
     ) -> Option<Guard<'a>> {
         let (_, qp) = self.open(peer, seen, ends, Access::empty())?;
         seen.qp.as_ref().filter(|(entry, _)| entry.epoch == epoch)?;
-        let word = peer.tables.qp_word(&qp);
+        let word = peer.tables.word(&qp);
         Some(Guard::new(word, word))
     }
 
@@ -336,8 +336,8 @@ impl HostConnections {
         seen: &mut Seen,
         ends: Ends,
         needed: Access,
-    ) -> Option<(PdId, QpSeen)> {
-        let current = seen.qp.as_ref().is_some_and(|(_, at)| peer.tables.qp_unchanged(at));
+    ) -> Option<(PdId, EntrySeen)> {
+        let current = seen.qp.as_ref().is_some_and(|(_, at)| peer.tables.is_unchanged(at));
         if !current {
             seen.qp = peer.tables.qp(ends.dest_qpn);
         }
@@ -365,7 +365,7 @@ fn find_key<'a>(
     rkey: Key,
 ) -> Option<&'a RemoteRegion> {
     let current =
-        known.as_ref().is_some_and(|t| t.entry.key == rkey && peer.tables.key_unchanged(&t.seen));
+        known.as_ref().is_some_and(|t| t.entry.key == rkey && peer.tables.is_unchanged(&t.seen));
     if !current {
         *known = look_up(peer, rkey);
     }

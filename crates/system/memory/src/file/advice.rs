@@ -6,7 +6,7 @@
 //! allocates nothing.
 use super::SharedFile;
 use crate::maps::Vma;
-use crate::sys::{self, At};
+use crate::sys;
 use std::ffi::c_int;
 
 /// `MADV_DONTNEED_LOCKED`.
@@ -122,7 +122,7 @@ impl SharedFile {
     pub(super) fn maps_any(&self, start: u64, end: u64) -> bool {
         let mut any = false;
         let _ = self.maps.walk(start, end, |vma| {
-            any = vma.is_of_file(self.id);
+            any = vma.file == self.id;
             !any
         });
         any
@@ -131,7 +131,7 @@ impl SharedFile {
     /// Calls `each` with the parts of the file mapped in the range.
     pub(super) fn each_own(&self, start: u64, end: u64, mut each: impl FnMut(&Vma)) {
         let _ = self.maps.walk(start, end, |vma| {
-            if vma.is_of_file(self.id) {
+            if vma.file == self.id {
                 each(&part(vma, start, end));
             }
             true
@@ -140,24 +140,16 @@ impl SharedFile {
 
     /// Zeroes a part of the file where it is mapped.
     fn zero(&self, vma: &Vma) {
-        if vma.is_of(self.id) {
-            if sys::punch(self.raw_fd(), vma.offset, vma.end - vma.start).is_err() {
+        if vma.shares(self.id) {
+            if sys::punch(self.raw_fd(), vma.offset, vma.len()).is_err() {
                 // SAFETY: the program has given up the contents. With the descriptor closed, the
                 // mapping is the only way to the file.
-                let _ = unsafe { sys::advise(vma.start, vma.end - vma.start, libc::MADV_REMOVE) };
+                let _ = unsafe { sys::advise(vma.start, vma.len(), libc::MADV_REMOVE) };
             }
         } else {
             // SAFETY: the program has given up the contents. A child may be reading the same page
             // of the file, so a new mapping replaces this one.
-            let _ = unsafe {
-                sys::map(
-                    At::Over(vma.start),
-                    vma.end - vma.start,
-                    vma.prot(),
-                    libc::MAP_PRIVATE,
-                    None,
-                )
-            };
+            let _ = unsafe { sys::map_zeroes(vma.start, vma.len(), vma.prot()) };
         }
     }
 
@@ -171,7 +163,7 @@ impl SharedFile {
                 errno = libc::ENOMEM;
             }
             at = vma.end;
-            let failed = match vma.is_of_file(self.id) {
+            let failed = match vma.file == self.id {
                 true => self.advise_own(&vma, advice),
                 false => raw(vma.start, vma.end, advice),
             };
@@ -186,7 +178,7 @@ impl SharedFile {
     }
 
     fn advise_own(&'static self, vma: &Vma, advice: c_int) -> c_int {
-        let (start, end) = (vma.offset, vma.offset + (vma.end - vma.start));
+        let (start, end) = (vma.offset, vma.offset_end());
         match advice {
             libc::MADV_DONTNEED | DONTNEED_LOCKED | GUARD_INSTALL | libc::MADV_FREE => {
                 // Discarding at once is a valid form of `MADV_FREE`. Locked memory refuses both.

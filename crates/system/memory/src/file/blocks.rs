@@ -31,7 +31,7 @@ const RANGES: usize = 1024;
 const RANGE: u64 = 1 << 34;
 
 /// A block.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Block {
     /// The address in the program.
     pub start: u64,
@@ -83,7 +83,7 @@ pub(super) struct Piece {
 /// All blocks, and the ranges of the file.
 #[derive(Debug)]
 pub(super) struct Table {
-    blocks: Vec<Block>,
+    pub blocks: Vec<Block>,
     /// Unused ranges of [`RANGE`] bytes, never seen by a peer.
     free: Vec<u64>,
     next: u64,
@@ -121,16 +121,6 @@ impl Table {
         self.blocks.iter().position(has)
     }
 
-    /// The block at an index of the table.
-    pub fn block_mut(&mut self, at: usize) -> &mut Block {
-        &mut self.blocks[at]
-    }
-
-    /// Whether there is no block.
-    pub fn is_empty(&self) -> bool {
-        self.blocks.is_empty()
-    }
-
     /// Whether the address lies in the device's own mapping of a block.
     pub fn is_alias(&self, start: u64) -> bool {
         self.blocks.iter().any(|b| b.alias != 0 && (b.alias..b.alias + b.len).contains(&start))
@@ -138,8 +128,7 @@ impl Table {
 
     /// The block containing the whole range.
     fn holding(&self, start: u64, end: u64) -> Option<usize> {
-        let at = self.blocks.iter().rposition(|b| b.start <= start && end <= b.end())?;
-        Some(at)
+        self.blocks.iter().rposition(|b| b.start <= start && end <= b.end())
     }
 
     /// The block starting at an address, if the program has not freed it.
@@ -283,18 +272,8 @@ impl SharedFile {
         // The offset equals the address modulo the huge page size, so huge pages lie as in private
         // memory.
         let skew = start % HUGE;
-        let block = Block {
-            start,
-            len,
-            offset: offset + skew,
-            range: range - skew,
-            alias: 0,
-            holds: 0,
-            exposed: false,
-            owed: false,
-            unmapped: false,
-            huge: false,
-        };
+        let block =
+            Block { start, len, offset: offset + skew, range: range - skew, ..Block::default() };
         // SAFETY: the caller's range; a failed mapping leaves the old mapping in place.
         let mapped = unsafe {
             sys::map(
@@ -374,10 +353,7 @@ impl SharedFile {
         // Memory that the program mapped there itself stays.
         self.each_own(block.start, block.end(), |vma| {
             // SAFETY: the program gives these pages up, and its allocator accepts any contents.
-            let private = unsafe {
-                sys::map(At::Over(vma.start), vma.end - vma.start, RW, libc::MAP_PRIVATE, None)
-            };
-            failed |= private.is_err();
+            failed |= unsafe { sys::map_zeroes(vma.start, vma.len(), RW) }.is_err();
         });
         self.part_with(&mut table.blocks[at], failed);
         if failed {
@@ -418,13 +394,9 @@ impl SharedFile {
 
     /// Whether the block containing an address is registered.
     pub fn holds(&'static self, addr: u64) -> bool {
-        let mut offset = None;
-        let _ = self.maps.walk(addr, addr.saturating_add(1), |vma| {
-            offset = vma.is_of(self.id).then(|| vma.offset + (addr - vma.start));
-            false
-        });
-        offset
-            .is_some_and(|offset| self.table().within(offset).is_some_and(|block| block.holds > 0))
+        let vma = self.maps.first(addr, addr.saturating_add(1)).filter(|vma| vma.shares(self.id));
+        let block = vma.and_then(|vma| self.table().within(vma.offset + (addr - vma.start)));
+        block.is_some_and(|block| block.holds > 0)
     }
 
     /// Makes memory private on which a thread or a child is about to run. The contents stay.
@@ -495,7 +467,7 @@ impl SharedFile {
     fn maps_straight(&self, block: &Block, start: u64, end: u64) -> bool {
         let mut at = start;
         let straight = |vma: &Vma| {
-            vma.is_of(self.id)
+            vma.shares(self.id)
                 && vma.offset.wrapping_sub(vma.start) == block.offset.wrapping_sub(block.start)
         };
         let walked = self.maps.walk(start, end, |vma| {
@@ -527,9 +499,8 @@ impl SharedFile {
         let block = table.blocks[at];
         let mut mapped = false;
         let looked = self.maps.files(|vma| {
-            let overlaps = vma.offset < block.offset + block.range
-                && vma.offset + (vma.end - vma.start) > block.offset;
-            mapped |= vma.is_of_file(self.id) && overlaps && vma.start != block.alias;
+            let overlaps = vma.shows(block.offset, block.offset + block.range);
+            mapped |= vma.file == self.id && overlaps && vma.start != block.alias;
         });
         let unmapped = looked.is_ok() && !mapped;
         if unmapped {

@@ -107,10 +107,10 @@ pub(super) extern "C" fn before() {
     call(&BEFORE);
     let mut copies = std::mem::take(&mut table.copies);
     copies.clear();
-    if !table.is_empty() || file.own.load(Ordering::Relaxed) > 0 {
+    if !table.blocks.is_empty() || file.own.load(Ordering::Relaxed) > 0 {
         let here = (&raw const copies) as u64;
         let _ = file.maps.files(|vma| {
-            if !vma.is_of(file.id) || table.is_alias(vma.start) {
+            if !vma.shares(file.id) || table.is_alias(vma.start) {
                 return;
             }
             // A child gets no blocks that the program has freed. No block enters or leaves the pool
@@ -133,7 +133,7 @@ pub(super) extern "C" fn before() {
                 keep(file, vma);
                 return;
             }
-            let (mut at, last) = (vma.offset, vma.offset + (vma.end - vma.start));
+            let (mut at, last) = (vma.offset, vma.offset_end());
             while at < last {
                 let (what, next) = table.advised.at(at, last);
                 if what != Some(InChild::Absent) && copies.len() < copies.capacity() {
@@ -193,9 +193,7 @@ fn fill_from_beside(piece: &Piece) {
     let mut at = 0;
     while at < len {
         let n = (len - at).min(PAGES * page);
-        let args = [piece.beside + at, n, there.as_mut_ptr() as u64, 0, 0, 0];
-        // SAFETY: one byte for each page of at most PAGES pages.
-        let asked = unsafe { sys::call(libc::SYS_mincore, args) };
+        let asked = sys::in_memory(piece.beside + at, n, &mut there);
         for i in (0..n / page).filter(|i| asked.is_err() || there[*i as usize] & 1 == 1) {
             let (from, to) = (piece.beside + at + i * page, piece.start + at + i * page);
             // SAFETY: from a page of the second mapping to the mapping made for the child.
@@ -213,12 +211,7 @@ fn fill_from_beside(piece: &Piece) {
 fn keep_stack(file: &SharedFile) {
     let here = 0_u8;
     let here = (&raw const here) as u64;
-    let mut found = None;
-    let _ = file.maps.walk(here, here + 1, |vma| {
-        found = vma.is_of(file.id).then_some(*vma);
-        false
-    });
-    if let Some(vma) = found {
+    if let Some(vma) = file.maps.first(here, here + 1).filter(|vma| vma.shares(file.id)) {
         file.mark(&file.table(), vma.offset);
         keep(file, &vma);
     }
@@ -227,7 +220,7 @@ fn keep_stack(file: &SharedFile) {
 /// Makes a mapping private, and wakes the threads waiting on futexes there.
 fn keep(file: &SharedFile, vma: &Vma) {
     file.make_own(vma);
-    let (len, from) = (vma.end - vma.start, Some((file.raw_fd(), vma.offset)));
+    let (len, from) = (vma.len(), Some((file.raw_fd(), vma.offset)));
     // SAFETY: a temporary mapping of the device.
     unsafe {
         if let Ok(beside) = sys::map(At::Anywhere, len, RW, libc::MAP_SHARED, from) {
@@ -309,10 +302,8 @@ pub(super) fn has_pipe() -> bool {
 
 /// The inode of a pipe.
 fn inode(fd: RawFd) -> Option<u64> {
-    let mut about = std::mem::MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: the kernel writes the structure, and all zeroes is a valid value of the structure.
-    let (failed, about) = unsafe { (libc::fstat(fd, about.as_mut_ptr()), about.assume_init()) };
-    (failed == 0 && about.st_mode & libc::S_IFMT == libc::S_IFIFO).then_some(about.st_ino)
+    let about = sys::attributes(fd).ok()?;
+    (about.st_mode & libc::S_IFMT == libc::S_IFIFO).then_some(about.st_ino)
 }
 
 /// Runs after `fork` in the child. Async-signal-safe.

@@ -84,7 +84,7 @@ impl SharedFile {
     pub(super) fn want_huge(&'static self, vma: &Vma) {
         let mut table = self.table();
         let Some(at) = table.having(vma.offset) else { return };
-        let block = table.block_mut(at);
+        let block = &mut table.blocks[at];
         if block.holds > 0 || block.len < HUGE {
             return;
         }

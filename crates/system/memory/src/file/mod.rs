@@ -42,19 +42,13 @@ mod pool;
 mod remap;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod tests_huge;
-#[cfg(test)]
-mod tests_left;
-#[cfg(test)]
-mod tests_pool;
 
 pub use blocks::{Hold, Placed, Private};
 pub(crate) use hooks::at_fork;
 pub use huge::{OwnThread, all_memory_is_open};
 
 use crate::maps::Maps;
-use crate::sys::{self, At, ProcessIdentity, RW};
+use crate::sys::{self, FileId, ProcessIdentity};
 use adverb_sync::{Mutex, MutexGuard};
 use blocks::Table;
 use classes::Credit;
@@ -80,8 +74,7 @@ const OWN_FROM: u64 = 1 << 30;
 #[derive(Debug)]
 pub struct SharedFile {
     fd: OwnedFd,
-    /// The device and inode of the file.
-    id: ((u32, u32), u64),
+    id: FileId,
     maps: Maps,
     /// Allocations of the program become blocks.
     sharing: AtomicBool,
@@ -248,11 +241,9 @@ impl SharedFile {
             Errno::result(libc::ftruncate(fd.as_raw_fd(), SPAN.cast_signed()))?;
             Errno::result(libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS))?;
         }
-        let about = nix::sys::stat::fstat(&fd)?;
-        let dev = (libc::major(about.st_dev), libc::minor(about.st_dev));
         Ok(SharedFile {
+            id: FileId::of(&sys::attributes(fd.as_raw_fd())?),
             fd,
-            id: (dev, about.st_ino),
             maps: Maps::open()?,
             sharing: AtomicBool::new(false),
             process: ProcessIdentity::current(),
@@ -296,9 +287,7 @@ impl SharedFile {
     /// descriptors closes this one, too, and may reuse the number for its own file.
     fn raw_fd(&self) -> RawFd {
         let fd = self.fd.as_raw_fd();
-        let is_ours = sys::identity(fd)
-            .is_some_and(|(dev, inode)| ((libc::major(dev), libc::minor(dev)), inode) == self.id);
-        if is_ours { fd } else { -1 }
+        if sys::identity(fd) == Some(self.id) { fd } else { -1 }
     }
 
     fn table(&self) -> Locked<'_> {
@@ -320,8 +309,7 @@ impl SharedFile {
 
     /// Whether a descriptor with these attributes refers to this file.
     pub(crate) fn is_file(&self, about: &nix::sys::stat::FileStat) -> bool {
-        let dev = (libc::major(about.st_dev), libc::minor(about.st_dev));
-        (dev, about.st_ino) == self.id
+        FileId::of(about) == self.id
     }
 
     /// The amount of the machine's memory in the file.
@@ -380,29 +368,11 @@ impl SharedFile {
             self.next_own.fetch_sub(len + page, Ordering::Relaxed);
             return Err(Errno::ENOMEM);
         }
-        let room = len.checked_add(align - page).ok_or(Errno::ENOMEM)?;
         // A child forked in between would write to this process's pages.
         let _no_fork = Self::no_fork();
-        // SAFETY: a new mapping at an address of the kernel's choice; only parts of this mapping
-        // are unmapped.
+        let start = sys::map_aligned(len, align, 0, (self.raw_fd(), offset))?;
+        // SAFETY: only advice on the mapping made just now, or its end.
         unsafe {
-            let at = sys::map(
-                At::Anywhere,
-                room,
-                libc::PROT_NONE,
-                libc::MAP_PRIVATE | libc::MAP_NORESERVE,
-                None,
-            )?;
-            let start = at.next_multiple_of(align);
-            let mapped =
-                sys::map(At::Over(start), len, RW, libc::MAP_SHARED, Some((self.raw_fd(), offset)));
-            let _ = if start > at { sys::unmap(at, start - at) } else { Ok(()) };
-            let end = start + len;
-            let _ = if at + room > end { sys::unmap(end, at + room - end) } else { Ok(()) };
-            if let Err(errno) = mapped {
-                let _ = sys::unmap(start, len);
-                return Err(errno);
-            }
             // A child gets a copy or nothing, and never these pages. qemu-user does not know the
             // advice (EINVAL); there, too, the fork handlers make a copy for a child of `fork`.
             match sys::advise(start, len, libc::MADV_DONTFORK) {
@@ -421,20 +391,11 @@ impl SharedFile {
 #[derive(Debug)]
 pub(crate) struct OwnPages {
     file: &'static SharedFile,
-    start: u64,
-    len: u64,
-    offset: u64,
-}
-
-impl OwnPages {
     /// The first address.
-    pub fn addr(&self) -> u64 {
-        self.start
-    }
+    pub start: u64,
+    len: u64,
     /// The offset in the file.
-    pub fn offset(&self) -> u64 {
-        self.offset
-    }
+    pub offset: u64,
 }
 
 impl Drop for OwnPages {

@@ -366,13 +366,10 @@ impl SharedFile {
     /// Whether a block is still one shared mapping of the file with read and write access, as
     /// created.
     pub(super) fn is_as_made(&self, start: u64, len: u64) -> bool {
-        let mut whole = false;
-        let _ = self.maps.walk(start, start + len, |vma| {
+        self.maps.first(start, start + len).is_some_and(|vma| {
             let rights = vma.flags & (READ | WRITE) == READ | WRITE;
-            whole = vma.is_of(self.id) && rights && vma.start <= start && vma.end >= start + len;
-            false
-        });
-        whole
+            vma.shares(self.id) && rights && vma.start <= start && vma.end >= start + len
+        })
     }
 
     /// Gives all blocks of a list back to their allocator.

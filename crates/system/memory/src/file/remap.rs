@@ -7,6 +7,7 @@
 use super::blocks::Block;
 use super::data::{each_data, fill};
 use super::{BLOCKS_FROM, SharedFile};
+use crate::kernel::CopyDirection;
 use crate::maps::{Vma, WRITE};
 use crate::sys::{self, At, RW};
 use nix::errno::Errno;
@@ -47,15 +48,7 @@ pub extern "C" fn remap(addr: u64, old: u64, new: u64, flags: c_int, to: u64) ->
     if got >= 0 && flags & libc::MREMAP_DONTUNMAP != 0 {
         file.each_own(addr, end, |vma| {
             // SAFETY: the program has moved these pages away, and expects zeroes in their place.
-            let _ = unsafe {
-                sys::map(
-                    At::Over(vma.start),
-                    vma.end - vma.start,
-                    vma.prot(),
-                    libc::MAP_PRIVATE,
-                    None,
-                )
-            };
+            let _ = unsafe { sys::map_zeroes(vma.start, vma.len(), vma.prot()) };
         });
     }
     got
@@ -73,21 +66,16 @@ impl SharedFile {
     /// Makes sure that a growing mapping shows zeroes behind its end. Frees the next pages of the
     /// file, or, if these pages must stay, makes the mapping private first.
     fn make_room(&'static self, addr: u64, old: u64, new: u64) {
-        let mut first = None;
-        let _ = self.maps.walk(addr, addr + old, |vma| {
-            first = Some(*vma);
-            false
-        });
-        let fits =
-            |vma: &Vma| vma.is_of_file(self.id) && vma.start <= addr && addr + old <= vma.end;
+        let fits = |vma: &Vma| vma.file == self.id && vma.start <= addr && addr + old <= vma.end;
+        let first = self.maps.first(addr, addr + old).filter(fits);
         // The kernel handles memory outside of the program's blocks alone.
-        let Some(vma) = first.filter(fits).filter(|vma| vma.offset >= BLOCKS_FROM) else { return };
+        let Some(vma) = first.filter(|vma| vma.offset >= BLOCKS_FROM) else { return };
         let at = vma.offset + (addr - vma.start);
         let (from, until) = (at + old, at + new);
         let table = self.table();
         let block = table.within(at).filter(|block| until <= block.offset + block.range);
         let is_held = |block: &Block| block.holds > 0 && from < block.offset + block.len;
-        let is_free = vma.is_of(self.id)
+        let is_free = vma.shares(self.id)
             && block.is_some_and(|block| !is_held(&block))
             && !self.shows(from, until, |start| table.is_alias(start));
         if !(is_free && sys::punch(self.raw_fd(), from, until - from).is_ok()) {
@@ -99,8 +87,7 @@ impl SharedFile {
     fn shows(&self, from: u64, until: u64, is_alias: impl Fn(u64) -> bool) -> bool {
         let mut any = false;
         let looked = self.maps.files(|vma| {
-            let overlaps = vma.offset < until && vma.offset + (vma.end - vma.start) > from;
-            any |= vma.is_of_file(self.id) && overlaps && !is_alias(vma.start);
+            any |= vma.file == self.id && vma.shows(from, until) && !is_alias(vma.start);
         });
         any || looked.is_err()
     }
@@ -113,7 +100,7 @@ impl SharedFile {
             // No thread writes there.
             return self.make_private(vma);
         }
-        let (fd, len) = (self.raw_fd(), vma.end - vma.start);
+        let (fd, len) = (self.raw_fd(), vma.len());
         // SAFETY: the same bytes at the same address. From here on no other process's writes are
         // seen there.
         let mapped = unsafe {
@@ -141,15 +128,15 @@ impl SharedFile {
 
     /// Replaces a mapping of the file by private memory with the same bytes, in one step.
     fn make_private(&self, vma: &Vma) {
-        let len = vma.end - vma.start;
+        let len = vma.len();
         // SAFETY: new memory. It replaces the program's mapping once it has the same bytes, or is
         // unmapped again.
         unsafe {
             let Ok(new) = sys::map(At::Anywhere, len, RW, libc::MAP_PRIVATE, None) else { return };
-            let filled = if vma.is_of(self.id) {
+            let filled = if vma.shares(self.id) {
                 fill(self.raw_fd(), new, vma.offset, len)
             } else {
-                crate::kernel::copy_out(vma.start, new, len).is_ok()
+                crate::kernel::copy(CopyDirection::Out, vma.start, new, len).is_ok()
             };
             let moves = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
             let done = filled

@@ -1,13 +1,18 @@
 use super::*;
+use crate::sys::{At, RW};
 use crate::{HostMemory, Pages, PeerMemory};
 use adverb_engine::memory::RangeKind;
 use adverb_engine::{Memory, Range};
 use std::sync::MutexGuard;
 
+mod huge;
+mod left;
+mod pool;
+
 const PAGE: u64 = 4096;
 
 /// One test at a time, because all tests share the process's file, and some fork.
-pub(super) fn file() -> (&'static SharedFile, MutexGuard<'static, ()>) {
+fn file() -> (&'static SharedFile, MutexGuard<'static, ()>) {
     static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let file = SharedFile::of_process().unwrap();
@@ -16,38 +21,56 @@ pub(super) fn file() -> (&'static SharedFile, MutexGuard<'static, ()>) {
 }
 
 /// Memory as an allocator has just obtained it.
-pub(super) fn fresh(len: u64) -> u64 {
+fn fresh(len: u64) -> u64 {
     // SAFETY: a new mapping.
     unsafe { sys::map(At::Anywhere, len, RW, libc::MAP_PRIVATE, None) }.unwrap()
 }
 
-pub(super) fn unmap(start: u64, len: u64) {
+fn unmap(start: u64, len: u64) {
     // SAFETY: a mapping of these tests.
     unsafe { sys::unmap(start, len) }.unwrap();
 }
 
 /// A block, as the preload makes one.
-pub(super) fn block(file: &'static SharedFile, len: u64) -> u64 {
+fn block(file: &'static SharedFile, len: u64) -> u64 {
     let start = fresh(len);
     // SAFETY: mapped just now.
     assert!(unsafe { file.share_fresh(start, len) });
     start
 }
 
-pub(super) fn put(at: u64, byte: u8, len: u64) {
+fn put(at: u64, byte: u8, len: u64) {
     // SAFETY: memory of these tests.
     unsafe { std::ptr::write_bytes(at as *mut u8, byte, len as usize) };
 }
 
-pub(super) fn get(at: u64) -> u8 {
+fn get(at: u64) -> u8 {
     // SAFETY: memory of these tests.
     unsafe { (at as *const u8).read_volatile() }
 }
 
-pub(super) fn free(file: &'static SharedFile, start: u64, len: u64) {
+fn free(file: &'static SharedFile, start: u64, len: u64) {
     if file.release(start, len) {
         unmap(start, len);
     }
+}
+
+fn protect(start: u64, len: u64, rights: i32) {
+    // SAFETY: memory of these tests.
+    unsafe { sys::protect(start, len, rights) }.unwrap();
+}
+
+/// The program's own call of `mremap`, past the preload.
+fn moved(start: u64, old: u64, new: u64, flags: i32, to: u64) -> u64 {
+    // SAFETY: memory of these tests; a target is replaced.
+    unsafe { sys::remap(start, old, new, libc::MREMAP_MAYMOVE | flags, to) }.unwrap()
+}
+
+/// A byte in the device's own mapping.
+fn device_byte(addr: u64) -> u8 {
+    let mut byte = [0];
+    HostMemory.read(Range { addr, len: 1, kind: RangeKind::Mapped }, &mut byte).unwrap();
+    byte[0]
 }
 
 #[test]
@@ -82,17 +105,7 @@ fn mem_1_growth_shows_zeroes_and_no_neighbour() {
         put(first, 1, PAGE);
         put(second, 2, PAGE);
         let held = file.place(first, PAGE).unwrap();
-        // SAFETY: memory of this test; the result says where it moved.
-        let grown = unsafe {
-            libc::mremap(
-                first as *mut libc::c_void,
-                PAGE as usize,
-                4 * PAGE as usize,
-                libc::MREMAP_MAYMOVE,
-            )
-        };
-        assert_ne!(grown, libc::MAP_FAILED);
-        let grown = grown as u64;
+        let grown = moved(first, PAGE, 4 * PAGE, 0, 0);
         assert_eq!(get(grown + PAGE - 1), 1);
         for at in [PAGE, 2 * PAGE, 4 * PAGE - 1] {
             assert_eq!(get(grown + at), 0);
@@ -169,11 +182,8 @@ fn mem_1_pages_given_up_are_zeroes() {
         (libc::MADV_COLD, 0, false),
     ] {
         put(start, 5, 4 * PAGE);
-        assert_eq!(
-            advice::advise(start + PAGE, 2 * PAGE as usize, advice),
-            errno,
-            "advice {advice}"
-        );
+        let got = advice::advise(start + PAGE, 2 * PAGE as usize, advice);
+        assert_eq!(got, errno, "advice {advice}");
         let inside = if zeroed { 0 } else { 5 };
         let seen = [start, start + PAGE, far - 1, far].map(get);
         assert_eq!(seen, [5, inside, inside, 5], "advice {advice}");
@@ -209,9 +219,7 @@ fn mem_5_freed_memory_goes_back_to_the_machine() {
     // Freed by the program while registered: the block stays for its keys, and is freed with them.
     free(file, two, len);
     assert_eq!(file.usage().resident - before.resident, len);
-    let mut byte = [0];
-    HostMemory.read(Range { addr: kept.addr, len: 1, kind: RangeKind::Mapped }, &mut byte).unwrap();
-    assert_eq!(byte, [1]);
+    assert_eq!(device_byte(kept.addr), 1);
     drop(kept);
     assert_eq!(file.usage(), before);
     drop(stop.0);
@@ -232,7 +240,7 @@ fn mem_1_memory_of_others_is_not_touched_when_a_block_was_freed_past_us() {
     let start = block(file, 2 * PAGE);
     // SAFETY: the block is this test's. One call, because another thread may map memory there in
     // between.
-    unsafe { sys::map(At::Over(start), 2 * PAGE, RW, libc::MAP_PRIVATE, None) }.unwrap();
+    unsafe { sys::map_zeroes(start, 2 * PAGE, RW) }.unwrap();
     put(start, 4, 2 * PAGE);
     assert!(matches!(file.place(start, PAGE), Err(Private::Replaced)));
     assert!(file.release(start, 2 * PAGE));
@@ -262,8 +270,8 @@ fn what_is_no_block_is_private() {
     free(file, start, PAGE);
 }
 
-/// Runs `child` in a child of fork; returns the exit code that `child` returned.
-pub(super) fn in_child(child: impl FnOnce() -> u8) -> u8 {
+/// Starts `child` in a child of fork, which ends with the exit code that `child` returns.
+fn start_child(child: impl FnOnce() -> u8) -> i32 {
     // SAFETY: the child only reads, writes and makes system calls.
     match unsafe { libc::fork() } {
         0 => {
@@ -271,14 +279,23 @@ pub(super) fn in_child(child: impl FnOnce() -> u8) -> u8 {
             // SAFETY: ends the child.
             unsafe { libc::_exit(code.into()) }
         }
-        pid => {
-            let mut status = 0;
-            // SAFETY: room for the status.
-            assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
-            assert!(libc::WIFEXITED(status), "status {status:#x}");
-            libc::WEXITSTATUS(status) as u8
-        }
+        pid => pid,
     }
+}
+
+/// How a child ended.
+fn ended(pid: i32) -> i32 {
+    let mut status = 0;
+    // SAFETY: room for the status.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    status
+}
+
+/// Runs `child` in a child of fork; returns the exit code that `child` returned.
+fn in_child(child: impl FnOnce() -> u8) -> u8 {
+    let status = ended(start_child(child));
+    assert!(libc::WIFEXITED(status), "status {status:#x}");
+    libc::WEXITSTATUS(status) as u8
 }
 
 /// MEM-6: a child has its own copy from the time of the fork, of blocks and of the device's pages,
@@ -293,23 +310,10 @@ fn mem_6_a_child_has_a_copy_of_its_own() {
     put(own.addr(), 3, PAGE);
     // Registered, or not.
     let held = file.place(start, len).unwrap();
-    let moved = block(file, PAGE);
-    put(moved, 4, PAGE);
-    let target = fresh(PAGE);
-    // SAFETY: memory of this test; the target is replaced.
-    let at = unsafe {
-        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-        libc::mremap(
-            moved as *mut libc::c_void,
-            PAGE as usize,
-            PAGE as usize,
-            flags,
-            target as *mut libc::c_void,
-        )
-    };
-    assert_eq!(at as u64, target);
-    // SAFETY: memory of this test.
-    unsafe { sys::protect(start + 3 * PAGE, PAGE, libc::PROT_READ) }.unwrap();
+    let (goes, target) = (block(file, PAGE), fresh(PAGE));
+    put(goes, 4, PAGE);
+    assert_eq!(moved(goes, PAGE, PAGE, libc::MREMAP_FIXED, target), target);
+    protect(start + 3 * PAGE, PAGE, libc::PROT_READ);
     let code = in_child(|| {
         let seen = [start, start + PAGE, start + 3 * PAGE, own.addr(), target].map(get);
         if seen != [1, 0, 2, 3, 4] {
@@ -322,14 +326,11 @@ fn mem_6_a_child_has_a_copy_of_its_own() {
     assert_eq!(code, 0);
     assert_eq!([start, own.addr()].map(get), [1, 3]);
     put(start, 5, PAGE);
-    let mut byte = [0];
-    HostMemory.read(Range { addr: held.addr, len: 1, kind: RangeKind::Mapped }, &mut byte).unwrap();
-    assert_eq!(byte, [5], "the parent keeps what is registered");
+    assert_eq!(device_byte(held.addr), 5, "the parent keeps what is registered");
     drop(held);
     unmap(target, PAGE);
-    assert!(file.release(moved, PAGE), "it is not there any more");
-    // SAFETY: as above.
-    unsafe { sys::protect(start, len, RW) }.unwrap();
+    assert!(file.release(goes, PAGE), "it is not there any more");
+    protect(start, len, RW);
     free(file, start, len);
 }
 
@@ -340,18 +341,10 @@ fn mem_6_the_copy_is_as_of_the_fork() {
     let len = 4096 * PAGE;
     let start = block(file, len);
     put(start, 1, len);
-    // SAFETY: the child reads memory and ends.
-    let pid = unsafe { libc::fork() };
-    if pid == 0 {
-        let whole = (start..start + len).step_by(64).all(|at| get(at) == 1);
-        // SAFETY: ends the child.
-        unsafe { libc::_exit(i32::from(!whole)) }
-    }
+    let whole = || (start..start + len).step_by(64).all(|at| get(at) == 1);
+    let child = start_child(|| u8::from(!whole()));
     put(start, 2, len);
-    let mut status = 0;
-    // SAFETY: room for the status.
-    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
-    assert_eq!(status, 0);
+    assert_eq!(ended(child), 0);
     free(file, start, len);
 }
 
@@ -366,11 +359,7 @@ fn mem_6_what_children_shall_not_have_they_have_not() {
     assert_eq!(advice::advise(start + PAGE, 2 * page, libc::MADV_DONTFORK), 0);
     assert_eq!(advice::advise(start + 2 * PAGE, page, libc::MADV_DOFORK), 0);
     let code = in_child(|| {
-        let mut state = 0_u8;
-        // SAFETY: only asks whether a page is mapped.
-        let there =
-            unsafe { libc::mincore((start + PAGE) as *mut libc::c_void, page, &raw mut state) }
-                == 0;
+        let there = sys::is_mapped(start + PAGE);
         u8::from(there || [start, start + 2 * PAGE, start + 3 * PAGE].map(get) != [0, 1, 1])
     });
     assert_eq!(code, 0);
@@ -393,9 +382,7 @@ fn mem_6_a_child_made_in_another_way_shares_nothing() {
         // SAFETY: ends the child.
         unsafe { libc::_exit(0) };
     }
-    let mut status = 0;
-    // SAFETY: room for the status.
-    unsafe { libc::waitpid(pid as i32, &raw mut status, 0) };
+    let status = ended(pid as i32);
     assert_eq!(get(start), 1);
     assert!(libc::WIFSIGNALED(status), "it had the page: {status:#x}");
     free(file, start, PAGE);
@@ -421,19 +408,10 @@ fn mem_6_a_stack_in_a_block_survives_a_fork() {
     unsafe {
         let mut attr = std::mem::MaybeUninit::uninit();
         libc::pthread_attr_init(attr.as_mut_ptr());
-        assert_eq!(
-            libc::pthread_attr_setstack(
-                attr.as_mut_ptr(),
-                start as *mut libc::c_void,
-                len as usize
-            ),
-            0
-        );
-        let mut thread = 0;
-        assert_eq!(
-            libc::pthread_create(&raw mut thread, attr.as_ptr(), run, std::ptr::null_mut()),
-            0
-        );
+        let stack = start as *mut libc::c_void;
+        assert_eq!(libc::pthread_attr_setstack(attr.as_mut_ptr(), stack, len as usize), 0);
+        let (mut thread, null) = (0, std::ptr::null_mut());
+        assert_eq!(libc::pthread_create(&raw mut thread, attr.as_ptr(), run, null), 0);
         libc::pthread_join(thread, &raw mut answer);
         libc::pthread_attr_destroy(attr.as_mut_ptr());
     }
@@ -496,8 +474,8 @@ fn mem_4_vanished_memory_is_an_error() {
     let _one = file();
     let start = fresh(2 * PAGE);
     put(start, 6, 2 * PAGE);
-    // SAFETY: memory of this test. Not unmapped, because another test might map the address.
-    unsafe { sys::protect(start + PAGE, PAGE, libc::PROT_NONE) }.unwrap();
+    // Not unmapped, because another test might map the address.
+    protect(start + PAGE, PAGE, libc::PROT_NONE);
     for forbidden in [false, true] {
         crate::kernel::forbid(forbidden);
         let range = |at, len| Range { addr: start + at, len, kind: RangeKind::OnDemand };
@@ -511,11 +489,9 @@ fn mem_4_vanished_memory_is_an_error() {
         assert!(HostMemory.write(range(PAGE, 8), &[0; 8]).is_err());
         assert_eq!(HostMemory.write(range(8, 8), &[1; 8]), Ok(()));
         assert_eq!([7, 8, 15, 16].map(|at| get(start + at)), [6, 1, 1, 6]);
-        // SAFETY: memory of this test.
-        unsafe { sys::protect(start, PAGE, libc::PROT_READ) }.unwrap();
+        protect(start, PAGE, libc::PROT_READ);
         assert!(HostMemory.write(range(0, 8), &[0; 8]).is_err());
-        // SAFETY: as above.
-        unsafe { sys::protect(start, PAGE, RW) }.unwrap();
+        protect(start, PAGE, RW);
         put(start, 6, PAGE);
     }
     crate::kernel::forbid(false);

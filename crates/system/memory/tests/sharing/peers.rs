@@ -24,6 +24,18 @@ cases![
     through_the_kernel_refused,
 ];
 
+fn write(window: &Window, at: u64, bytes: &[u8]) -> Result<(), WindowFault> {
+    window.write(&Guard::always(), at, bytes)
+}
+
+fn read(window: &Window, at: u64, bytes: &mut [u8]) -> Result<(), WindowFault> {
+    window.read(&Guard::always(), at, bytes)
+}
+
+fn atomic(window: &Window, at: u64, op: AtomicOp) -> Result<u64, WindowFault> {
+    window.atomic(&Guard::always(), at, op)
+}
+
 fn memfd(flags: u32, size: i64, seals: i32) -> OwnedFd {
     // SAFETY: a new file of ours.
     unsafe {
@@ -43,12 +55,10 @@ fn what_is_no_peers_file() {
     for seals in [0, libc::F_SEAL_SHRINK, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW] {
         assert_eq!(PeerMemory::new(memfd(0, size, seals)).err(), Some(PeerError::NotSealed));
     }
-    assert_eq!(
-        PeerMemory::new(memfd(libc::MFD_HUGETLB, size, sealed)).err(),
-        Some(PeerError::NotSealed)
-    );
     let file = OwnedFd::from(std::fs::File::open("/proc/self/exe").unwrap());
-    assert_eq!(PeerMemory::new(file).err(), Some(PeerError::NotSealed));
+    for other in [memfd(libc::MFD_HUGETLB, size, sealed), file] {
+        assert_eq!(PeerMemory::new(other).err(), Some(PeerError::NotSealed));
+    }
     assert_eq!(PeerMemory::new(received_file()).err(), Some(PeerError::Own));
     // A file sealed against writing is of no use.
     let constant = PeerMemory::new(memfd(0, size, sealed | libc::F_SEAL_FUTURE_WRITE)).unwrap();
@@ -69,10 +79,8 @@ fn tru_3_a_peer_cannot_change_the_size_of_the_file() {
             for len in [0, size - PAGE as i64, size + PAGE as i64, i64::MAX] {
                 assert_eq!(errno(libc::ftruncate(fd, len) < 0), Some(libc::EPERM), "{len}");
             }
-            assert_eq!(
-                errno(libc::pwrite(fd, (&raw const byte).cast(), 1, size) < 0),
-                Some(libc::EPERM)
-            );
+            let wrote = libc::pwrite(fd, (&raw const byte).cast(), 1, size);
+            assert_eq!(errno(wrote < 0), Some(libc::EPERM));
             assert_eq!(errno(libc::fallocate(fd, 0, size, PAGE as i64) < 0), Some(libc::EPERM));
             for seal in [libc::F_SEAL_WRITE, libc::F_SEAL_FUTURE_WRITE, libc::F_SEAL_SEAL] {
                 assert_eq!(errno(libc::fcntl(fd, libc::F_ADD_SEALS, seal) < 0), Some(libc::EPERM));
@@ -86,21 +94,22 @@ fn a_window_reads_and_writes() {
     let memory = filled(5);
     let placed = place(&memory[PAGE..]);
     let file = received_file();
+    let writes = [(0, 1), (5, 8), (8, 63), (101, 64), (200, 65), (300, 4000)];
     let child = in_child(|| {
         let window = window(&file, placed.offset + 3, 3 * PAGE - 3);
         assert_eq!(window.len(), 3 * PAGE as u64 - 3);
         let mut all = vec![0; 3 * PAGE - 3];
-        window.read(&Guard::always(), 0, &mut all).unwrap();
+        read(&window, 0, &mut all).unwrap();
         assert_eq!(all, filled(5)[PAGE + 3..4 * PAGE]);
-        for (at, len) in [(0, 1), (5, 8), (8, 63), (101, 64), (200, 65), (300, 4000)] {
-            window.write(&Guard::always(), at, &vec![len as u8; len]).unwrap();
+        for (at, len) in writes {
+            write(&window, at, &vec![len as u8; len]).unwrap();
         }
         0
     });
     assert_eq!(child, 0);
     let mut expected = filled(5).to_vec();
-    for (at, len) in [(0, 1), (5, 8), (8, 63), (101, 64), (200, 65), (300, 4000)] {
-        expected[PAGE + 3 + at..][..len].fill(len as u8);
+    for (at, len) in writes {
+        expected[PAGE + 3 + at as usize..][..len].fill(len as u8);
     }
     assert_eq!(memory, expected);
 }
@@ -117,17 +126,15 @@ fn the_edges_of_a_window() {
         let window = peer.window(placed.offset + 8, 16).unwrap();
         let mut two = [0; 2];
         for offset in [15, 16, 17, 5000, u64::MAX, u64::MAX - 1] {
-            assert_eq!(window.write(&Guard::always(), offset, &two), Err(WindowFault::Bounds));
-            assert_eq!(window.read(&Guard::always(), offset, &mut two), Err(WindowFault::Bounds));
+            assert_eq!(write(&window, offset, &two), Err(WindowFault::Bounds));
+            assert_eq!(read(&window, offset, &mut two), Err(WindowFault::Bounds));
         }
         for offset in [9, 12, 16, u64::MAX - 7, 4] {
-            assert_eq!(
-                window.atomic(&Guard::always(), offset, AtomicOp::FetchAdd { add: 1 }),
-                Err(WindowFault::Bounds)
-            );
+            let got = atomic(&window, offset, AtomicOp::FetchAdd { add: 1 });
+            assert_eq!(got, Err(WindowFault::Bounds));
         }
-        assert_eq!(window.write(&Guard::always(), 14, &two), Ok(()));
-        assert_eq!(window.write(&Guard::always(), 16, &[]), Ok(()));
+        assert_eq!(write(&window, 14, &two), Ok(()));
+        assert_eq!(write(&window, 16, &[]), Ok(()));
         0
     });
     assert_eq!(child, 0);
@@ -141,32 +148,22 @@ fn atomics_of_two_processes() {
     let memory: &[u8] = block(1);
     let placed = place(memory);
     let file = received_file();
-    // SAFETY: the child adds and ends.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
+    let child = start_child(|| {
         let window = window(&file, placed.offset, memory.len());
-        let added = (0..TIMES)
-            .all(|_| window.atomic(&Guard::always(), 8, AtomicOp::FetchAdd { add: 1 }).is_ok());
-        assert_eq!(
-            window.atomic(&Guard::always(), 16, AtomicOp::CompareSwap { compare: 1, swap: 5 }),
-            Ok(0)
-        );
-        assert_eq!(
-            window.atomic(&Guard::always(), 16, AtomicOp::CompareSwap { compare: 0, swap: 5 }),
-            Ok(0)
-        );
-        assert_eq!(window.atomic(&Guard::always(), 16, AtomicOp::Write { value: 6 }), Ok(5));
-        // SAFETY: ends the child.
-        unsafe { libc::_exit(i32::from(!added)) };
-    }
+        let add = |_| atomic(&window, 8, AtomicOp::FetchAdd { add: 1 }).is_ok();
+        let added = (0..TIMES).all(add);
+        for (compare, swap) in [(1, 5), (0, 5)] {
+            assert_eq!(atomic(&window, 16, AtomicOp::CompareSwap { compare, swap }), Ok(0));
+        }
+        assert_eq!(atomic(&window, 16, AtomicOp::Write { value: 6 }), Ok(5));
+        i32::from(!added)
+    });
     (0..TIMES).for_each(|_| {
         word(memory, 8).fetch_add(1, Ordering::Relaxed);
     });
     assert_eq!(ended(child), 0);
-    assert_eq!(
-        (word(memory, 8).load(Ordering::Relaxed), word(memory, 16).load(Ordering::Relaxed)),
-        (2 * TIMES, 6)
-    );
+    let words = [8, 16].map(|at| word(memory, at).load(Ordering::Relaxed));
+    assert_eq!(words, [2 * TIMES, 6]);
 }
 
 /// A program that polls the last byte of a message finds all other bytes.
@@ -179,19 +176,16 @@ fn the_last_byte_comes_last() {
         // SAFETY: a byte of the memory.
         unsafe { memory.as_ptr().add(at).read_volatile() }
     };
-    // SAFETY: the child writes messages and ends.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
+    let child = start_child(|| {
         let window = window(&file, placed.offset, memory.len());
         for (n, (len, skip)) in messages(&lengths).enumerate() {
-            window.write(&Guard::always(), 64 + skip as u64, &vec![n as u8 | 1; len]).unwrap();
+            write(&window, 64 + skip as u64, &vec![n as u8 | 1; len]).unwrap();
             while first_word(&window) <= n as u64 {
                 std::thread::yield_now();
             }
         }
-        // SAFETY: ends the child.
-        unsafe { libc::_exit(0) };
-    }
+        0
+    });
     let mut torn = None;
     for (n, (len, skip)) in messages(&lengths).enumerate() {
         let last = 64 + skip + len - 1;
@@ -269,7 +263,7 @@ fn messages(lengths: &[usize]) -> impl Iterator<Item = (usize, usize)> {
 
 fn first_word(window: &Window) -> u64 {
     let mut bytes = [0; 8];
-    window.read(&Guard::always(), 0, &mut bytes).unwrap();
+    read(window, 0, &mut bytes).unwrap();
     u64::from_ne_bytes(bytes)
 }
 
@@ -282,36 +276,24 @@ fn registered_memory_straight_to_a_peer() {
         let local = Pages::new(PAGE).unwrap();
         assert!(local.write_at(0, b"straight"));
         let at = |skip: u64, len, kind| Range { addr: local.addr() + skip, len, kind };
+        let write_from = |offset, from| window.write_from(&Guard::always(), offset, from);
+        let read_to = |offset, to| window.read_to(&Guard::always(), offset, to);
         for kind in [RangeKind::Mapped, RangeKind::OnDemand] {
-            window.write_from(&Guard::always(), PAGE as u64, at(0, 8, kind)).unwrap();
-            window.read_to(&Guard::always(), PAGE as u64, at(100, 8, kind)).unwrap();
+            write_from(PAGE as u64, at(0, 8, kind)).unwrap();
+            read_to(PAGE as u64, at(100, 8, kind)).unwrap();
             let mut back = [0; 8];
-            assert!(
-                local.read_at(100, &mut back)
-                    && &back == b"straight"
-                    && local.write_at(100, &[0; 8])
-            );
+            assert!(local.read_at(100, &mut back) && local.write_at(100, &[0; 8]));
+            assert_eq!(&back, b"straight");
         }
-        window
-            .write_from(&Guard::always(), 0, Range { addr: 0, len: 5000, kind: RangeKind::Null })
-            .unwrap();
-        window
-            .read_to(&Guard::always(), 0, Range { addr: 0, len: 5000, kind: RangeKind::Null })
-            .unwrap();
+        let null = Range { addr: 0, len: 5000, kind: RangeKind::Null };
+        assert_eq!((write_from(0, null), read_to(0, null)), (Ok(()), Ok(())));
         let ended = Range { addr: 4096, len: 8, kind: RangeKind::OnDemand };
-        assert!(matches!(
-            window.write_from(&Guard::always(), 0, ended),
-            Err(WindowFault::Local(_))
-        ));
-        assert!(matches!(window.read_to(&Guard::always(), 0, ended), Err(WindowFault::Local(_))));
-        assert!(matches!(
-            window.read_to(&Guard::always(), 0, Range { kind: RangeKind::Paged(1), ..ended }),
-            Err(WindowFault::Local(_))
-        ));
-        assert_eq!(
-            window.write_from(&Guard::always(), 2 * PAGE as u64 - 4, at(0, 8, RangeKind::Mapped)),
-            Err(WindowFault::Bounds)
-        );
+        let paged = Range { kind: RangeKind::Paged(1), ..ended };
+        for failed in [write_from(0, ended), read_to(0, ended), read_to(0, paged)] {
+            assert!(matches!(failed, Err(WindowFault::Local(_))));
+        }
+        let beyond = write_from(2 * PAGE as u64 - 4, at(0, 8, RangeKind::Mapped));
+        assert_eq!(beyond, Err(WindowFault::Bounds));
         0
     });
     assert_eq!(child, 0);
@@ -325,9 +307,7 @@ fn a_peer_that_means_harm() {
     let memory: &[u8] = block(64);
     let placed = place(memory);
     let file = received_file();
-    // SAFETY: the child uses its window and ends.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
+    let child = start_child(|| {
         let window = window(&file, placed.offset + 100, 60 * PAGE - 100);
         let mut room = vec![0_u8; 3 * PAGE + 2];
         room[0] = 77;
@@ -338,15 +318,12 @@ fn a_peer_that_means_harm() {
             n += 1;
             let at = n * 1009 % (56 * PAGE as u64);
             let room = &mut room[1..=3 * PAGE];
-            window.write(&Guard::always(), at, room).unwrap();
-            window.read(&Guard::always(), at, room).unwrap();
-            window
-                .atomic(&Guard::always(), at.div_ceil(8) * 8 + 4, AtomicOp::FetchAdd { add: n })
-                .unwrap();
+            write(&window, at, room).unwrap();
+            read(&window, at, room).unwrap();
+            atomic(&window, at.div_ceil(8) * 8 + 4, AtomicOp::FetchAdd { add: n }).unwrap();
         }
-        // SAFETY: ends the child.
-        unsafe { libc::_exit(i32::from(room[0] != 77 || room[3 * PAGE + 1] != 77)) };
-    }
+        i32::from(room[0] != 77 || room[3 * PAGE + 1] != 77)
+    });
     let fd = file.as_raw_fd();
     let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     let mut status = 0;
@@ -378,7 +355,7 @@ fn a_window_does_not_outlive_a_fork() {
             others.into_iter().for_each(|page| page.fill(1));
             0
         });
-        window.unwrap().write(&Guard::always(), 0, &[9]).unwrap();
+        write(&window.unwrap(), 0, &[9]).unwrap();
         grandchild
     });
     assert_eq!((child, memory[0]), (0, 9));
@@ -414,31 +391,19 @@ fn through_the_kernel() {
         assert_eq!(peer.allowed(addr(memory)), Ok(()));
         assert_eq!(peer.allowed(4096), Err(CmaError::Fault));
         memory.fill(0);
-        peer.read(
-            &Guard::always(),
-            &[here(&local[..3 * PAGE])],
-            &[(addr(memory) + 5, 3 * PAGE as u64)],
-        )
-        .unwrap();
+        let start = addr(memory);
+        let read = |to: &[Range], from: &[(u64, u64)]| peer.read(&Guard::always(), to, from);
+        read(&[here(&local[..3 * PAGE])], &[(start + 5, 3 * PAGE as u64)]).unwrap();
         assert_eq!(local[..3 * PAGE], filled(4)[5..][..3 * PAGE]);
-        peer.write(&Guard::always(), &[here(&[8; 16])], &[(addr(memory), 16)]).unwrap();
-        peer.read(&Guard::always(), &[here(&local[..16])], &[(addr(memory), 16)]).unwrap();
+        peer.write(&Guard::always(), &[here(&[8; 16])], &[(start, 16)]).unwrap();
+        let to = here(&local[..16]);
+        read(&[to], &[(start, 16)]).unwrap();
         assert_eq!((&local[..16], memory[0]), (&[8; 16][..], 0));
-        assert_eq!(
-            peer.read(&Guard::always(), &[here(&local[..16])], &[(addr(memory), 15)]),
-            Err(CmaError::Lengths)
-        );
-        let overflow = [(0, u64::MAX), (0, 17)];
-        assert_eq!(
-            peer.read(&Guard::always(), &[here(&local[..16])], &overflow),
-            Err(CmaError::Lengths)
-        );
-        let null = Range { kind: RangeKind::Null, ..here(&local[..16]) };
-        assert_eq!(
-            peer.read(&Guard::always(), &[null], &[(addr(memory), 16)]),
-            Err(CmaError::Fault)
-        );
-        assert_eq!(peer.read(&Guard::always(), &[], &[]), Ok(()));
+        assert_eq!(read(&[to], &[(start, 15)]), Err(CmaError::Lengths));
+        assert_eq!(read(&[to], &[(0, u64::MAX), (0, 17)]), Err(CmaError::Lengths));
+        let null = Range { kind: RangeKind::Null, ..to };
+        assert_eq!(read(&[null], &[(start, 16)]), Err(CmaError::Fault));
+        assert_eq!(read(&[], &[]), Ok(()));
     });
 }
 
@@ -480,11 +445,8 @@ fn through_the_kernel_in_pieces() {
             *at += len;
             Some((from, len))
         });
-        let pieces: Vec<_> = sizes
-            .take_while(|(at, _)| *at < 12 * PAGE as u64)
-            .map(|(at, len)| (start + at, len))
-            .collect();
-        pieces
+        let pieces = sizes.take_while(|(at, _)| *at < 12 * PAGE as u64);
+        pieces.map(|(at, len)| (start + at, len)).collect::<Vec<_>>()
     };
     with_sleeper(|child| {
         let remote = cut(addr(memory), 13);
@@ -504,10 +466,8 @@ fn through_the_kernel_in_pieces() {
         assert_eq!(local[..total as usize], filled(16)[..total as usize]);
         assert_eq!(local[total as usize..], vec![0; 16 * PAGE - total as usize]);
         let broken = [(addr(memory), 10), (4096, 10), (addr(memory), 10)];
-        assert_eq!(
-            Cma::new(child).read(&Guard::always(), &[here(&local[..30])], &broken),
-            Err(CmaError::Fault)
-        );
+        let got = Cma::new(child).read(&Guard::always(), &[here(&local[..30])], &broken);
+        assert_eq!(got, Err(CmaError::Fault));
     });
 }
 

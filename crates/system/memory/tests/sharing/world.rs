@@ -97,8 +97,8 @@ pub fn ended(child: libc::pid_t) -> i32 {
     libc::WEXITSTATUS(status)
 }
 
-/// Runs `work` in a child of `fork`; returns its result.
-pub fn in_child(work: impl FnOnce() -> i32) -> i32 {
+/// Starts `work` in a child of `fork`, which ends with the result.
+pub fn start_child(work: impl FnOnce() -> i32) -> libc::pid_t {
     // SAFETY: the child only runs the case, and ends without running code of its parent.
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
@@ -107,7 +107,12 @@ pub fn in_child(work: impl FnOnce() -> i32) -> i32 {
         // SAFETY: ends the child.
         unsafe { libc::_exit(code) };
     }
-    ended(child)
+    child
+}
+
+/// Runs `work` in a child of `fork`; returns its result.
+pub fn in_child(work: impl FnOnce() -> i32) -> i32 {
+    ended(start_child(work))
 }
 
 /// A duplicate of the file's descriptor, as sent to a peer. A child of `fork` inherits the

@@ -1,4 +1,5 @@
 //! Messages with ancillary data: sending datagrams and GSO runs, receiving batches of datagrams.
+use super::raw::{message_header, part, part_mut};
 use super::{Fd, RawAddr, check_len};
 use libc::{c_int, socklen_t};
 use std::io;
@@ -89,13 +90,10 @@ pub fn send(
     options: SendOptions,
 ) -> io::Result<usize> {
     let mut control = Control([0; 128]);
-    let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    // SAFETY: all zeros is an empty message header.
-    let mut header: libc::msghdr = unsafe { mem::zeroed() };
+    let mut parts = [part(bytes)];
+    let mut header = message_header(&mut parts);
     header.msg_name = (&raw const to.storage).cast_mut().cast();
     header.msg_namelen = to.len;
-    header.msg_iov = &mut part;
-    header.msg_iovlen = 1;
     header.msg_control = (&raw mut control).cast();
     let mut items = ControlWriter { header: &mut header, used: 0 };
     if options.segment != 0 {
@@ -206,8 +204,7 @@ impl RecvVec {
             let header = &mut headers[i].write(unsafe { mem::zeroed() }).msg_hdr;
             header.msg_name = self.names[i].as_mut_ptr();
             header.msg_namelen = size_of::<libc::sockaddr_storage>() as socklen_t;
-            header.msg_iov = parts[i]
-                .write(libc::iovec { iov_base: chunk.as_mut_ptr().cast(), iov_len: DATAGRAM });
+            header.msg_iov = parts[i].write(part_mut(chunk));
             header.msg_iovlen = 1;
             header.msg_control = (&raw mut self.controls[i]).cast();
             header.msg_controllen = size_of::<Control>() as _;

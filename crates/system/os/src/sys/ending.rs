@@ -4,10 +4,10 @@
 //! makes the last close, even if it never reads the message. The last close of some descriptors
 //! waits: a TCP socket with `SO_LINGER` waits as long as its sender likes. The kernel does not wait
 //! when a thread ends. So the end of a thread closes a connection with unread messages (TRU-2).
-use super::check;
-use libc::{c_int, c_uint, socklen_t};
+use super::raw::{accept_raw, get_value, message_header, part_mut, set_value};
+use libc::c_uint;
 use std::io;
-use std::mem::{self, MaybeUninit, size_of};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::mpsc::sync_channel;
@@ -49,19 +49,12 @@ enum Held {
 }
 
 fn held(fd: RawFd) -> Held {
-    let option = |name, value: c_int| {
-        let len = size_of::<c_int>() as socklen_t;
-        // SAFETY: `value` has `len` bytes.
-        unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, name, (&raw const value).cast(), len) }
-    };
     // A message without a byte may have descriptors. With SO_PASSCRED each message also has its
     // sender's credentials. There is no room for them, so the kernel sets MSG_CTRUNC.
-    option(libc::SO_PASSCRED, 1);
-    let mut byte = MaybeUninit::<u8>::uninit();
-    let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
-    // SAFETY: all zeros is an empty message header.
-    let mut header: libc::msghdr = unsafe { mem::zeroed() };
-    (header.msg_iov, header.msg_iovlen) = (&raw mut part, 1);
+    let _ = set_value(fd, libc::SOL_SOCKET, libc::SO_PASSCRED, &1);
+    let mut byte = [0];
+    let mut parts = [part_mut(&mut byte)];
+    let mut header = message_header(&mut parts);
     let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
     // SAFETY: room for one byte. MSG_PEEK leaves the message in the socket.
     let n = unsafe { libc::syscall(libc::SYS_recvmsg, fd, &raw mut header, flags) };
@@ -78,24 +71,13 @@ fn held(fd: RawFd) -> Held {
 
 /// Whether the socket is a stream, which has no empty messages.
 fn is_stream(fd: RawFd) -> bool {
-    let mut kind: c_int = 0;
-    let mut len = size_of::<c_int>() as socklen_t;
-    // SAFETY: `kind` has `len` bytes.
-    unsafe {
-        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_TYPE, (&raw mut kind).cast(), &mut len)
-    };
-    kind == libc::SOCK_STREAM
+    get_value(fd, libc::SOL_SOCKET, libc::SO_TYPE, 0).is_ok_and(|kind| kind == libc::SOCK_STREAM)
 }
 
 /// Accepts one waiting connection.
 fn accept(fd: RawFd) -> Option<OwnedFd> {
-    let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    let nobody = ptr::null_mut::<libc::sockaddr>();
     loop {
-        // SAFETY: no address is requested.
-        let one =
-            unsafe { libc::syscall(libc::SYS_accept4, fd, nobody, ptr::null_mut::<u32>(), flags) };
-        match check(one as c_int) {
+        match accept_raw(fd) {
             // SAFETY: a new descriptor.
             Ok(fd) => return Some(unsafe { OwnedFd::from_raw_fd(fd) }),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

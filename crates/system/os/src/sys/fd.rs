@@ -1,5 +1,6 @@
 //! The descriptors of a process's sockets, in a table for the child of a fork to close.
 use super::ending::end_connection;
+use super::raw::socket;
 use std::fs::File;
 use std::io;
 use std::mem::{ManuallyDrop, MaybeUninit};
@@ -71,13 +72,7 @@ impl FdTable {
     /// inode. So a socket is created as a witness: a program closing all descriptors closes both.
     pub(super) fn register_epoll(self: &Arc<Self>, fd: RawFd) -> io::Result<Fd> {
         let any = self.register_as(fd, Kind::Epoll)?;
-        // SAFETY: all arguments are integers.
-        let witness =
-            unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
-        if witness < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let mut witness = self.register(witness)?;
+        let mut witness = self.register(socket(libc::AF_UNIX, libc::SOCK_DGRAM, 0)?)?;
         self.witness.store(witness.index, Ordering::Release);
         witness.kind = Kind::Witness;
         Ok(any)

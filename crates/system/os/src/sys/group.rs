@@ -1,10 +1,9 @@
 //! Socket options for multicast groups.
-use super::{Fd, check, set_option};
-use libc::{c_int, socklen_t};
+use super::raw::set_value;
+use super::{Fd, set_option};
+use libc::c_int;
 use std::io;
-use std::mem::size_of;
 use std::net::IpAddr;
-use std::ptr;
 
 /// `IPV6_MULTICAST_ALL` (linux/in6.h, since 4.20).
 const IPV6_MULTICAST_ALL: c_int = 29;
@@ -19,14 +18,14 @@ pub fn join_group(fd: &Fd, group: IpAddr, interface: u32) -> io::Result<()> {
                 imr_address: libc::in_addr { s_addr: 0 },
                 imr_ifindex: interface as c_int,
             };
-            set_value(fd, libc::IPPROTO_IP, libc::IP_ADD_MEMBERSHIP, &request)?;
+            set_value(fd.raw(), libc::IPPROTO_IP, libc::IP_ADD_MEMBERSHIP, &request)?;
         }
         IpAddr::V6(v6) => {
             let request = libc::ipv6_mreq {
                 ipv6mr_multiaddr: libc::in6_addr { s6_addr: v6.octets() },
                 ipv6mr_interface: interface,
             };
-            set_value(fd, libc::IPPROTO_IPV6, libc::IPV6_ADD_MEMBERSHIP, &request)?;
+            set_value(fd.raw(), libc::IPPROTO_IPV6, libc::IPV6_ADD_MEMBERSHIP, &request)?;
         }
     }
     no_groups(fd, group.is_ipv6());
@@ -54,20 +53,5 @@ pub fn multicast_interface(fd: &Fd, v6: bool, interface: u32) -> io::Result<()> 
         imr_address: nowhere,
         imr_ifindex: interface as c_int,
     };
-    set_value(fd, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, &request)
-}
-
-/// Sets an option with a plain structure of integers as its value.
-fn set_value<T>(fd: &Fd, level: c_int, name: c_int, value: &T) -> io::Result<()> {
-    // SAFETY: `value` lives through the call and has the given length; the kernel only reads it.
-    check(unsafe {
-        libc::setsockopt(
-            fd.raw(),
-            level,
-            name,
-            ptr::from_ref(value).cast(),
-            size_of::<T>() as socklen_t,
-        )
-    })
-    .map(drop)
+    set_value(fd.raw(), libc::IPPROTO_IP, libc::IP_MULTICAST_IF, &request)
 }

@@ -2,10 +2,11 @@
 use super::datagram::{
     Control, ControlWriter, first_int, for_each_control, receive_message, send_message,
 };
+use super::raw::{accept_raw, get_value, message_header, part, part_mut, socket};
 use super::{Fd, FdTable, RawAddr, Transit, check, check_len, close_received};
 use libc::{c_int, socklen_t};
 use std::io;
-use std::mem::{self, MaybeUninit, size_of};
+use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
@@ -15,9 +16,7 @@ pub const EVENTS: usize = 16;
 
 /// An unbound socket with message boundaries.
 pub fn message_socket(table: &Arc<FdTable>) -> io::Result<Fd> {
-    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: all arguments are integers.
-    table.register_connection(check(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })?)
+    table.register_connection(socket(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0)?)
 }
 
 /// Accepts connections at the bound name from now on. The kernel records this process and its user
@@ -36,36 +35,14 @@ pub fn connect(fd: &Fd, to: &RawAddr) -> io::Result<()> {
 
 /// Accepts a connection without waiting. Not a cancellation point.
 pub fn accept(table: &Arc<FdTable>, listener: &Fd) -> io::Result<Fd> {
-    let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    let nothing = ptr::null_mut::<libc::sockaddr>();
-    // SAFETY: no address is requested.
-    let fd = check(unsafe {
-        libc::syscall(
-            libc::SYS_accept4,
-            listener.own(),
-            nothing,
-            ptr::null_mut::<socklen_t>(),
-            flags,
-        )
-    } as c_int)?;
-    table.register_connection(fd)
+    table.register_connection(accept_raw(listener.own())?)
 }
 
 /// The user and the process at the other end of a connection: the process that called `listen` or
 /// `connect`. The kernel recorded both at that time, and never changes the record.
 pub fn peer(fd: &Fd) -> io::Result<(u32, i32)> {
-    let mut ids = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
-    let mut len = size_of::<libc::ucred>() as socklen_t;
-    // SAFETY: `ids` has `len` bytes.
-    check(unsafe {
-        libc::getsockopt(
-            fd.raw(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut ids).cast(),
-            &mut len,
-        )
-    })?;
+    let ids = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let ids = get_value(fd.raw(), libc::SOL_SOCKET, libc::SO_PEERCRED, ids)?;
     Ok((ids.uid, ids.pid))
 }
 
@@ -88,14 +65,9 @@ pub fn send_local(fd: &Fd, parts: &[&[u8]], fds: &[BorrowedFd<'_>]) -> io::Resul
     if parts.len() > vector.len() {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    for (to, part) in vector.iter_mut().zip(parts) {
-        *to = libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() };
-    }
+    vector.iter_mut().zip(parts).for_each(|(to, bytes)| *to = part(bytes));
     let mut control = Control([0; 128]);
-    // SAFETY: all zeros is an empty message header.
-    let mut header: libc::msghdr = unsafe { mem::zeroed() };
-    header.msg_iov = vector.as_mut_ptr();
-    header.msg_iovlen = parts.len() as _;
+    let mut header = message_header(&mut vector[..parts.len()]);
     match fds {
         [] => {}
         [a, b, c, d] => {
@@ -125,11 +97,8 @@ pub struct Local {
 pub fn recv_local(fd: &Fd, buffer: &mut [u8]) -> io::Result<Local> {
     let transit = Transit::begin();
     let mut control = Control([0; 128]);
-    let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-    // SAFETY: all zeros is an empty message header.
-    let mut header: libc::msghdr = unsafe { mem::zeroed() };
-    header.msg_iov = &mut part;
-    header.msg_iovlen = 1;
+    let mut parts = [part_mut(buffer)];
+    let mut header = message_header(&mut parts);
     header.msg_control = (&raw mut control).cast();
     header.msg_controllen = size_of::<Control>() as _;
     // SAFETY: the part and the ancillary buffer are writable and live through the call.
@@ -156,13 +125,9 @@ pub fn recv_local(fd: &Fd, buffer: &mut [u8]) -> io::Result<Local> {
 /// Whether the descriptor is no socket, or a socket between processes of this host. Closing other
 /// sockets may wait.
 fn is_harmless(fd: BorrowedFd<'_>) -> bool {
-    let mut domain: c_int = libc::AF_UNIX;
-    let mut len = size_of::<c_int>() as socklen_t;
-    let to = (&raw mut domain).cast();
-    // SAFETY: `domain` has `len` bytes; the call fails for other files and leaves `domain`
-    // unchanged.
-    unsafe { libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_DOMAIN, to, &mut len) };
-    domain == libc::AF_UNIX
+    // The call fails for other files.
+    get_value(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_DOMAIN, 0)
+        .map_or(true, |domain| domain == libc::AF_UNIX)
 }
 
 /// An `epoll` descriptor: readable while an added descriptor is readable.
@@ -204,12 +169,7 @@ pub fn stream_pair(table: &Arc<FdTable>) -> io::Result<(Fd, Fd)> {
 /// wait for a lock, and another holder of the socket can hold this lock for ever.
 pub fn is_local_stream(fd: BorrowedFd<'_>) -> bool {
     let is = |name, wanted| {
-        let mut value: c_int = 0;
-        let mut len = size_of::<c_int>() as socklen_t;
-        let to = (&raw mut value).cast();
-        // SAFETY: `value` has `len` bytes.
-        let rc = unsafe { libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, name, to, &mut len) };
-        rc == 0 && value == wanted
+        get_value(fd.as_raw_fd(), libc::SOL_SOCKET, name, 0).is_ok_and(|value| value == wanted)
     };
     is(libc::SO_DOMAIN, libc::AF_UNIX) && is(libc::SO_TYPE, libc::SOCK_STREAM)
 }

@@ -1,8 +1,10 @@
 //! Netlink: requests to the kernel with one item or a list as the answer, changes, and
 //! notifications from the kernel.
+use super::raw::socket;
 use super::{OwnFd, check, check_len};
 use std::io;
 use std::mem::size_of;
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
@@ -17,9 +19,7 @@ struct Socket(OwnFd);
 
 impl Socket {
     fn new(protocol: i32) -> io::Result<Self> {
-        let flags = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        // SAFETY: all arguments are integers.
-        let fd = check(unsafe { libc::socket(libc::AF_NETLINK, flags, protocol) })?;
+        let fd = socket(libc::AF_NETLINK, libc::SOCK_RAW, protocol)?;
         // SAFETY: a new descriptor.
         Ok(Socket(unsafe { OwnedFd::from_raw_fd(fd) }.into()))
     }
@@ -93,9 +93,7 @@ impl InterfaceNews {
         let looked = self.0.receive_with(&mut [0; 1], libc::MSG_PEEK);
         !looked.is_err_and(|e| e.raw_os_error() == Some(libc::EAGAIN))
     }
-}
 
-impl InterfaceNews {
     /// The descriptor to wait on; `None` if the program has closed it.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.0.0.get()
@@ -165,7 +163,7 @@ fn split(mut rest: &[u8], each: &mut dyn FnMut(&[u8])) -> io::Result<bool> {
         match i32::from(u16::from_ne_bytes([header[4], header[5]])) {
             libc::NLMSG_DONE => return Ok(true),
             libc::NLMSG_ERROR => {
-                let code = item.first_chunk::<4>().map_or(0, |code| i32::from_ne_bytes(*code));
+                let code = word(item).unwrap_or_default().cast_signed();
                 // 0: the answer to a change that was made.
                 return if code == 0 { Ok(true) } else { Err(io::Error::from_raw_os_error(-code)) };
             }
@@ -174,6 +172,26 @@ fn split(mut rest: &[u8], each: &mut dyn FnMut(&[u8])) -> io::Result<bool> {
         rest = rest.get(len.next_multiple_of(4)..).unwrap_or_default();
     }
     Ok(false)
+}
+
+/// The number at the beginning of an item or an attribute.
+pub fn word(bytes: &[u8]) -> Option<u32> {
+    bytes.first_chunk::<4>().map(|word| u32::from_ne_bytes(*word))
+}
+
+/// The family of an address, and its bytes.
+pub fn parts_of(ip: IpAddr) -> (u8, Vec<u8>) {
+    match ip {
+        IpAddr::V4(ip) => (libc::AF_INET as u8, ip.octets().to_vec()),
+        IpAddr::V6(ip) => (libc::AF_INET6 as u8, ip.octets().to_vec()),
+    }
+}
+
+/// Appends an attribute to a request. The length of the value is a multiple of four.
+pub fn put_attribute(request: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    request.extend_from_slice(&(4 + value.len() as u16).to_ne_bytes());
+    request.extend_from_slice(&kind.to_ne_bytes());
+    request.extend_from_slice(value);
 }
 
 /// The kinds and values of the attributes behind the fixed part of an item.

@@ -1,8 +1,8 @@
 //! UDP sockets, socket options, and programs of classic BPF.
-use super::{Fd, FdTable, check};
-use libc::{c_int, socklen_t};
+use super::raw::{get_value, set_value, socket};
+use super::{Fd, FdTable};
+use libc::c_int;
 use std::io;
-use std::mem::size_of;
 use std::sync::Arc;
 
 /// The word of `SO_MEMINFO` with the number of dropped packets (linux/sock_diag.h).
@@ -12,33 +12,15 @@ const SK_MEMINFO_VARS: usize = 9;
 
 pub fn udp_socket(table: &Arc<FdTable>, v6: bool) -> io::Result<Fd> {
     let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
-    // SAFETY: all arguments are integers.
-    let fd = check(unsafe {
-        libc::socket(family, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0)
-    })?;
-    table.register(fd)
+    table.register(socket(family, libc::SOCK_DGRAM, 0)?)
 }
 
 pub fn set_option(fd: &Fd, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
-    // SAFETY: `value` lives through the call and has the given length.
-    check(unsafe {
-        libc::setsockopt(
-            fd.raw(),
-            level,
-            name,
-            (&raw const value).cast(),
-            size_of::<c_int>() as socklen_t,
-        )
-    })
-    .map(drop)
+    set_value(fd.raw(), level, name, &value)
 }
 
 pub fn get_option(fd: &Fd, level: c_int, name: c_int) -> io::Result<c_int> {
-    let mut value: c_int = 0;
-    let mut len = size_of::<c_int>() as socklen_t;
-    // SAFETY: `value` has `len` bytes.
-    check(unsafe { libc::getsockopt(fd.raw(), level, name, (&raw mut value).cast(), &mut len) })?;
-    Ok(value)
+    get_value(fd.raw(), level, name, 0)
 }
 
 /// Requests a buffer of `bytes`, beyond the machine's limit if the process has the privilege.
@@ -52,19 +34,9 @@ pub fn grow_buffer(fd: &Fd, force: c_int, plain: c_int, bytes: usize) {
 
 /// Datagrams dropped by the kernel at this socket since its creation.
 pub fn kernel_drops(fd: &Fd) -> u64 {
-    let mut words = [0u32; SK_MEMINFO_VARS];
-    let mut len = size_of_val(&words) as socklen_t;
-    // SAFETY: `words` has `len` bytes.
-    let result = unsafe {
-        libc::getsockopt(
-            fd.raw(),
-            libc::SOL_SOCKET,
-            libc::SO_MEMINFO,
-            words.as_mut_ptr().cast(),
-            &mut len,
-        )
-    };
-    if result < 0 { 0 } else { u64::from(words[SK_MEMINFO_DROPS]) }
+    let words = [0u32; SK_MEMINFO_VARS];
+    get_value(fd.raw(), libc::SOL_SOCKET, libc::SO_MEMINFO, words)
+        .map_or(0, |words| words[SK_MEMINFO_DROPS].into())
 }
 
 /// One instruction of a classic BPF program.
@@ -88,8 +60,6 @@ fn attach(fd: &Fd, option: c_int, program: &[Insn]) -> io::Result<()> {
         .collect();
     let len = u16::try_from(code.len()).map_err(|_| io::Error::from_raw_os_error(libc::E2BIG))?;
     let program = libc::sock_fprog { len, filter: code.as_mut_ptr() };
-    let (at, size) = ((&raw const program).cast(), size_of::<libc::sock_fprog>() as socklen_t);
-    // SAFETY: `program` points to `len` instructions, which live through the call; the kernel
-    // checks them.
-    check(unsafe { libc::setsockopt(fd.raw(), libc::SOL_SOCKET, option, at, size) }).map(drop)
+    // `program` points to `len` instructions, which live through the call; the kernel checks them.
+    set_value(fd.raw(), libc::SOL_SOCKET, option, &program)
 }

@@ -1,5 +1,6 @@
 //! Packet sockets: whole Ethernet frames of an interface.
 use super::datagram::{Control, for_each_control, receive_message, send_message};
+use super::raw::{message_header, part, part_mut, set_value, socket};
 use super::{Fd, FdTable, check, check_len, set_option};
 use libc::{c_int, c_uchar, socklen_t};
 use std::io;
@@ -37,10 +38,8 @@ impl Framed {
 
 /// A socket that receives and sends the frames of an interface, including frames to other stations.
 pub fn packet_socket(table: &Arc<FdTable>, interface: u32) -> io::Result<Fd> {
-    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: all arguments are integers. Protocol 0, so that the socket receives nothing of any
-    // interface before the bind.
-    let fd = table.register(check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?)?;
+    // Protocol 0, so that the socket receives nothing of any interface before the bind.
+    let fd = table.register(socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?)?;
     set_option(&fd, libc::SOL_PACKET, libc::PACKET_AUXDATA, 1)?;
     let all = libc::packet_mreq {
         mr_ifindex: interface as c_int,
@@ -48,12 +47,7 @@ pub fn packet_socket(table: &Arc<FdTable>, interface: u32) -> io::Result<Fd> {
         mr_alen: 0,
         mr_address: [0; 8],
     };
-    let size = size_of::<libc::packet_mreq>() as socklen_t;
-    let option = libc::PACKET_ADD_MEMBERSHIP;
-    // SAFETY: `all` lives through the call and has the given length; the kernel only reads it.
-    check(unsafe {
-        libc::setsockopt(fd.raw(), libc::SOL_PACKET, option, ptr::from_ref(&all).cast(), size)
-    })?;
+    set_value(fd.raw(), libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &all)?;
     // SAFETY: all zeros is a valid address.
     let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
     address.sll_family = libc::AF_PACKET as u16;
@@ -67,11 +61,8 @@ pub fn packet_socket(table: &Arc<FdTable>, interface: u32) -> io::Result<Fd> {
 
 /// Sends a frame without waiting.
 pub fn send_frame(fd: &Fd, frame: &[u8]) -> io::Result<usize> {
-    let mut part = libc::iovec { iov_base: frame.as_ptr().cast_mut().cast(), iov_len: frame.len() };
-    // SAFETY: all zeros is an empty message header.
-    let mut header: libc::msghdr = unsafe { mem::zeroed() };
-    header.msg_iov = &mut part;
-    header.msg_iovlen = 1;
+    let mut parts = [part(frame)];
+    let header = message_header(&mut parts);
     // SAFETY: the part lives through the call; the kernel only reads it.
     check_len(unsafe { send_message(fd.own_lately(), &header) })
 }
@@ -79,15 +70,12 @@ pub fn send_frame(fd: &Fd, frame: &[u8]) -> io::Result<usize> {
 /// Receives a frame without waiting. `Ok(None)`: a frame did not fit and was dropped.
 pub fn recv_frame(fd: &Fd, buffer: &mut [u8]) -> io::Result<Option<Framed>> {
     let mut control = Control([0; 128]);
-    let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    let mut parts = [part_mut(buffer)];
     // SAFETY: all zeros is a valid address.
     let mut from: libc::sockaddr_ll = unsafe { mem::zeroed() };
-    // SAFETY: all zeros is an empty message header.
-    let mut header: libc::msghdr = unsafe { mem::zeroed() };
+    let mut header = message_header(&mut parts);
     header.msg_name = (&raw mut from).cast();
     header.msg_namelen = size_of::<libc::sockaddr_ll>() as socklen_t;
-    header.msg_iov = &mut part;
-    header.msg_iovlen = 1;
     header.msg_control = (&raw mut control).cast();
     header.msg_controllen = size_of::<Control>() as _;
     // SAFETY: address, part and ancillary buffer are writable and live through the call.

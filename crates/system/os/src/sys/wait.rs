@@ -13,7 +13,7 @@ pub fn poll(fds: &[RawFd], events: i16, wait: Duration) -> io::Result<u64> {
     for (poll, &fd) in polls.iter_mut().zip(fds) {
         poll.fd = fd;
     }
-    match poll_raw(&mut polls[..count], wait) {
+    match wait_apart(&mut polls[..count], Some(wait)) {
         Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(0),
         result => result?,
     };
@@ -21,11 +21,6 @@ pub fn poll(fds: &[RawFd], events: i16, wait: Duration) -> io::Result<u64> {
         .iter()
         .enumerate()
         .fold(0, |set, (i, p)| set | u64::from(p.revents != 0) << i))
-}
-
-/// `poll` without a cancellation point.
-pub(super) fn poll_raw(polls: &mut [libc::pollfd], wait: Duration) -> io::Result<usize> {
-    wait_apart(polls, Some(wait))
 }
 
 /// Waits for descriptors like `ppoll`, without a limit if there is no `limit`. Not a cancellation
@@ -67,7 +62,7 @@ pub fn add_byte(fd: BorrowedFd<'_>) -> bool {
 /// would block.
 pub fn take_byte(fd: BorrowedFd<'_>, blocks: bool) {
     let mut polls = [libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
-    if !blocks || matches!(poll_raw(&mut polls, Duration::ZERO), Ok(1)) {
+    if !blocks || matches!(wait_apart(&mut polls, Some(Duration::ZERO)), Ok(1)) {
         let mut byte = 0u8;
         // SAFETY: writes a single byte.
         unsafe { libc::syscall(libc::SYS_read, fd.as_raw_fd(), &raw mut byte, 1usize) };

@@ -99,14 +99,14 @@ fn crosses(cells: usize, lengths: &'static [usize]) {
         });
         for (number, &len) in lengths.iter().enumerate() {
             let seen = loop {
-                match reader.take(|tag, body, _| (tag, body.to_vec())).expect("nobody breaks it") {
+                match reader.take(|tag, body| (tag, body.to_vec())).expect("nobody breaks it") {
                     Some(seen) => break seen,
                     None => thread::yield_now(),
                 }
             };
             assert_eq!(seen, (number as u32 + 1, vec![number as u8; len]));
         }
-        assert_eq!(reader.take(|_, _, _| ()), Ok(None), "a record without a push");
+        assert_eq!(reader.take(|_, _| ()), Ok(None), "a record without a push");
         producer.join().unwrap();
         assert!(reader.is_empty());
     });

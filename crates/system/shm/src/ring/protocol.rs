@@ -22,7 +22,7 @@ const AHEAD: u64 = 8;
 
 /// The memory of a ring. Positions count cells since the creation of the ring. An index is a
 /// position modulo `count`.
-pub(super) trait Cells {
+pub trait Cells {
     /// The number of cells, a power of two.
     fn count(&self) -> u64;
     /// The header word of a cell.
@@ -59,8 +59,8 @@ pub enum Pushed {
     Refused,
 }
 
-/// The producer's side.
-pub(super) struct Writer<M> {
+/// The producer's end of a ring. Threads sharing it need a lock.
+pub struct Writer<M> {
     cells: M,
     /// The position of the next record.
     head: u64,
@@ -125,32 +125,41 @@ impl<M: Cells> Writer<M> {
         Ok(Some(RecordCells { skip, cells }))
     }
 
-    /// The position behind all records written so far.
-    pub(super) fn position(&self) -> u64 {
+    /// The position behind all records pushed so far.
+    pub fn position(&self) -> u64 {
         self.head
     }
 
-    /// Whether the consumer has read all records before the position, as far as the consumer has
-    /// published. Also true for a broken ring, because its consumer reads nothing more.
-    pub(super) fn has_read(&mut self, position: u64) -> bool {
+    /// Whether the consumer has read all records before `position`. The consumer publishes its
+    /// position when it finds the ring empty, or after every eighth of the ring. Also true for a
+    /// broken ring, because its consumer reads nothing more.
+    pub fn has_read(&mut self, position: u64) -> bool {
         if self.consumed >= position {
             return true;
         }
         self.look().is_err() || self.consumed >= position
     }
 
-    /// Whether the consumer has read all records, as far as the consumer has published.
-    pub(super) fn is_read(&mut self) -> bool {
+    /// Whether the consumer has read all records. The consumer publishes this when it finds the
+    /// ring empty.
+    pub fn is_read(&mut self) -> bool {
         self.look().is_ok() && self.consumed == self.head
     }
 
+    /// Whether a record with a body of `len` bytes would find room. `Err`: as for
+    /// [`push`](Self::push).
     #[inline]
-    pub(super) fn has_room(&mut self, len: usize) -> Result<bool, Broken> {
+    pub fn has_room(&mut self, len: usize) -> Result<bool, Broken> {
         Ok(len <= max_body(self.cells.count()) && self.place(len)?.is_some())
     }
 
+    /// Writes a record. `fill` writes all `len` bytes of the body, or returns false; then nothing
+    /// is pushed.
+    ///
+    /// Bytes left unwritten by `fill` are bytes of older records. `Err`: the consumer published a
+    /// position that it cannot have reached; the ring is unusable from then on.
     #[inline]
-    pub(super) fn push(
+    pub fn push(
         &mut self,
         tag: u32,
         len: usize,
@@ -226,17 +235,19 @@ impl Record {
     }
 }
 
-/// The records behind the record being taken. They stay in the ring.
-pub(super) struct Behind<'a, M> {
+/// The records behind the record being taken. They stay in the ring, and are taken later.
+pub struct Following<'a, M> {
     cells: &'a M,
     at: u64,
     /// One ring length behind the record being taken: the end of the search.
     until: u64,
 }
 
-impl<M: Cells> Behind<'_, M> {
-    /// Passes the next record to `f`. `None`: no record yet, or not a valid record.
-    pub(super) fn next<R>(&mut self, f: impl FnOnce(u32, &[u8]) -> R) -> Option<R> {
+impl<M: Cells> Following<'_, M> {
+    /// Passes the tag and the body of the next record to `f`, as [`Reader::take`] does. `None`:
+    /// there is no further record yet, or the producer broke the ring. A hostile producer may
+    /// change the record before the consumer takes it.
+    pub fn next<R>(&mut self, f: impl FnOnce(u32, &[u8]) -> R) -> Option<R> {
         if self.at >= self.until {
             return None;
         }
@@ -246,8 +257,8 @@ impl<M: Cells> Behind<'_, M> {
     }
 }
 
-/// The consumer's side.
-pub(super) struct Reader<M> {
+/// The consumer's end of a ring. Threads sharing it need a lock.
+pub struct Reader<M> {
     cells: M,
     /// The position of the next record.
     tail: u64,
@@ -267,15 +278,28 @@ impl<M: Cells> Reader<M> {
         self.cells.header(self.tail & (self.cells.count() - 1))
     }
 
+    /// Whether no record is waiting. Costs one load of a cache line, which stays in this
+    /// processor's cache until the next record arrives.
     #[inline]
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.header().load(Relaxed) == 0
     }
 
+    /// Passes the tag and the body of the next record to `f`.
+    ///
+    /// The body lies in the ring, and a hostile producer may change it at any time. So `f` copies
+    /// every value behind a decision, and decides on the copy. `Err`: the producer broke the ring;
+    /// the ring is unusable from then on.
     #[inline]
-    pub(super) fn take<R>(
+    pub fn take<R>(&mut self, f: impl FnOnce(u32, &[u8]) -> R) -> Result<Option<R>, Broken> {
+        self.take_and_look(|tag, body, _| f(tag, body))
+    }
+
+    /// As [`take`](Self::take), for an `f` that may also look at the following records.
+    #[inline]
+    pub fn take_and_look<R>(
         &mut self,
-        f: impl FnOnce(u32, &[u8], Behind<'_, M>) -> R,
+        f: impl FnOnce(u32, &[u8], Following<'_, M>) -> R,
     ) -> Result<Option<R>, Broken> {
         if self.broken {
             return Err(Broken);
@@ -286,7 +310,8 @@ impl<M: Cells> Reader<M> {
             self.release();
             return Ok(None);
         };
-        let behind = Behind { cells: &self.cells, at: end, until: self.tail + self.cells.count() };
+        let behind =
+            Following { cells: &self.cells, at: end, until: self.tail + self.cells.count() };
         let result = self.cells.read(index, len, |body| f(tag, body, behind));
         self.tail = end;
         if self.tail - self.published >= self.cells.count() / 8 {
@@ -295,9 +320,10 @@ impl<M: Cells> Reader<M> {
         Ok(Some(result))
     }
 
-    /// Publishes to the producer how far the consumer has read.
+    /// Publishes to the producer how far the consumer has read. [`take`](Self::take) does so by
+    /// itself after every eighth of the ring, and when it finds no record.
     #[inline]
-    pub(super) fn release(&mut self) {
+    pub fn release(&mut self) {
         if self.published != self.tail {
             self.cells.consumed().store(self.tail, Release);
             self.published = self.tail;

@@ -5,9 +5,9 @@ use std::slice;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::protocol::{self, CELL, Cells, HEADER, Pushed, Reader, Writer, max_body};
+use super::protocol::{CELL, Cells, Following, HEADER, Reader, Writer, max_body};
+use crate::ShmError;
 use crate::segment::{self, Access, Mapping};
-use crate::{Broken, ShmError};
 
 /// The first word of a ring of this version.
 const MAGIC: u64 = u64::from_be_bytes(*b"ADVRING\x01");
@@ -20,7 +20,7 @@ pub(super) const DATA: usize = 4096;
 const COUNT: u64 = 4096;
 
 /// The memory of a ring of `N` cells in this process.
-pub(super) struct Shared<const N: u64> {
+pub struct Shared<const N: u64> {
     map: Mapping,
 }
 
@@ -57,7 +57,7 @@ impl<const N: u64> Shared<N> {
 
     fn map(fd: &OwnedFd) -> Result<Self, ShmError> {
         let map = Mapping::new(fd.as_fd(), Self::LEN, Access::Write)?;
-        map.populate(Access::Write);
+        map.populate();
         Ok(Shared { map })
     }
 
@@ -119,8 +119,8 @@ impl<const N: u64> Cells for Shared<N> {
     }
 }
 
-/// The producer's end of a ring. Threads sharing it need a lock.
-pub struct Producer(Writer<Shared<COUNT>>);
+/// The producer's end of a ring in shared memory.
+pub type Producer = Writer<Shared<COUNT>>;
 
 impl Producer {
     /// The longest body of a record.
@@ -129,101 +129,20 @@ impl Producer {
     /// Opens the producer's end of another process's ring. A ring has one producer: no other
     /// process may have opened this end.
     pub fn open(fd: OwnedFd) -> Result<Producer, ShmError> {
-        Ok(Producer(Writer::new(Shared::open(&fd)?)))
-    }
-
-    /// Writes a record. `fill` writes all `len` bytes of the body, or returns false; then nothing
-    /// is pushed.
-    ///
-    /// Bytes left unwritten by `fill` are bytes of older records. `Err`: the consumer published a
-    /// position that it cannot have reached; the ring is unusable from then on.
-    #[inline]
-    pub fn push(
-        &mut self,
-        tag: u32,
-        len: usize,
-        fill: impl FnOnce(&mut [u8]) -> bool,
-    ) -> Result<Pushed, Broken> {
-        self.0.push(tag, len, fill)
-    }
-
-    /// The position behind all records pushed so far.
-    pub fn position(&self) -> u64 {
-        self.0.position()
-    }
-
-    /// Whether the consumer has read all records before `position`. The consumer publishes its
-    /// position when it finds the ring empty, or after every eighth of the ring.
-    pub fn has_read(&mut self, position: u64) -> bool {
-        self.0.has_read(position)
-    }
-
-    /// Whether the consumer has read all records. The consumer publishes this when it finds the
-    /// ring empty.
-    pub fn is_read(&mut self) -> bool {
-        self.0.is_read()
-    }
-
-    /// Whether a record with a body of `len` bytes would find room. `Err`: as for
-    /// [`push`](Producer::push).
-    #[inline]
-    pub fn has_room(&mut self, len: usize) -> Result<bool, Broken> {
-        self.0.has_room(len)
+        Ok(Writer::new(Shared::open(&fd)?))
     }
 }
 
-/// The records behind the record being taken. They stay in the ring, and are taken later.
-pub struct Behind<'a>(protocol::Behind<'a, Shared<COUNT>>);
-
-impl Behind<'_> {
-    /// Passes the tag and the body of the next record to `f`, as [`Consumer::take`] does. `None`:
-    /// there is no further record yet, or the producer broke the ring. A hostile producer may
-    /// change the record before the consumer takes it.
-    pub fn next<R>(&mut self, f: impl FnOnce(u32, &[u8]) -> R) -> Option<R> {
-        self.0.next(f)
-    }
-}
-
-/// The consumer's end of a ring. Threads sharing it need a lock.
-pub struct Consumer(Reader<Shared<COUNT>>);
+/// The consumer's end of a ring in shared memory.
+pub type Consumer = Reader<Shared<COUNT>>;
 
 impl Consumer {
     /// Creates a ring, and a descriptor for the process of the producer.
     pub fn create() -> Result<(Consumer, OwnedFd), ShmError> {
         let (shared, fd) = Shared::create()?;
-        Ok((Consumer(Reader::new(shared)), fd))
-    }
-
-    /// Whether no record is waiting. Costs one load of a cache line, which stays in this
-    /// processor's cache until the next record arrives.
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Passes the tag and the body of the next record to `f`.
-    ///
-    /// The body lies in the ring, and a hostile producer may change it at any time. So `f` copies
-    /// every value behind a decision, and decides on the copy. `Err`: the producer broke the ring;
-    /// the ring is unusable from then on.
-    #[inline]
-    pub fn take<R>(&mut self, f: impl FnOnce(u32, &[u8]) -> R) -> Result<Option<R>, Broken> {
-        self.0.take(|tag, body, _| f(tag, body))
-    }
-
-    /// As [`take`](Consumer::take), for an `f` that may also look at the following records.
-    #[inline]
-    pub fn take_and_look<R>(
-        &mut self,
-        f: impl FnOnce(u32, &[u8], Behind<'_>) -> R,
-    ) -> Result<Option<R>, Broken> {
-        self.0.take(|tag, body, behind| f(tag, body, Behind(behind)))
-    }
-
-    /// Publishes to the producer how far the consumer has read. [`take`](Consumer::take) does so by
-    /// itself after every eighth of the ring, and when it finds no record.
-    #[inline]
-    pub fn release(&mut self) {
-        self.0.release();
+        Ok((Reader::new(shared), fd))
     }
 }
+
+/// The records behind the record being taken from a ring in shared memory.
+pub type Behind<'a> = Following<'a, Shared<COUNT>>;

@@ -73,8 +73,8 @@ impl Hazard {
     }
 
     /// Sets the hazard, which must be clear. Suppose an owner wrote to its tables, and its
-    /// following [`Set::now`] did not see this hazard. Then reads of the tables after this call see
-    /// the owner's write, or a newer value.
+    /// following [`Inside::now`] did not see this hazard. Then reads of the tables after this call
+    /// see the owner's write, or a newer value.
     #[inline]
     pub(super) fn enter(&self, at: &Use) {
         if !self.names(at) {
@@ -143,11 +143,12 @@ pub struct SetHazard {
     pub thread: u32,
 }
 
-/// The hazards found set at one moment.
+/// The hazards found set at one moment, and so the threads using published objects then: see
+/// [`PeerTables::inside`](super::PeerTables::inside).
 #[derive(Default)]
-pub(super) struct Set(Vec<SetHazard>);
+pub struct Inside(Vec<SetHazard>);
 
-impl Set {
+impl Inside {
     /// The hazards that are set now and name a use that `wanted` accepts. The full barrier orders
     /// this read after the caller's writes to its tables.
     pub(super) fn now(used: &AtomicU64, hazards: &[Hazard], wanted: impl Fn(&Use) -> bool) -> Self {
@@ -155,7 +156,7 @@ impl Set {
         let used = usize::try_from(used.load(Relaxed)).unwrap_or(usize::MAX).min(hazards.len());
         let found =
             hazards[..used].iter().enumerate().filter_map(|(index, hazard)| hazard.read(index));
-        Set(found.filter(|found| wanted(&found.what)).collect())
+        Inside(found.filter(|found| wanted(&found.what)).collect())
     }
 
     /// Whether each of the hazards has been cleared since. If so, all accesses of the threads
@@ -166,8 +167,9 @@ impl Set {
         self.0.is_empty()
     }
 
-    /// Keeps the hazards for which `stays` returns true.
-    pub(super) fn retain(&mut self, stays: impl FnMut(&SetHazard) -> bool) {
+    /// Keeps the threads for which `stays` returns true. For the other threads the caller has
+    /// another proof of having left.
+    pub fn retain(&mut self, stays: impl FnMut(&SetHazard) -> bool) {
         self.0.retain(stays);
     }
 }
@@ -179,7 +181,7 @@ pub(super) fn quiet(
     hazards: &[Hazard],
     mut pause: impl FnMut(u32) -> bool,
 ) -> bool {
-    let mut set = Set::now(used, hazards, |_| true);
+    let mut set = Inside::now(used, hazards, |_| true);
     let mut looks = 0;
     while !set.is_over(hazards) {
         looks += 1;

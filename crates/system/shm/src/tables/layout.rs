@@ -69,20 +69,11 @@ pub struct KeyEntry {
     pub qpn: u32,
 }
 
-/// A key's entry, as found by a lookup.
-/// [`PeerTables::key_unchanged`](super::PeerTables::key_unchanged) tells whether the entry is still
+/// An entry of a key or a queue pair, as found by a lookup.
+/// [`PeerTables::is_unchanged`](super::PeerTables::is_unchanged) tells whether the entry is still
 /// the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeySeen {
-    pub(super) slot: usize,
-    pub(super) sequence: u64,
-}
-
-/// A queue pair's entry, as found by a lookup.
-/// [`PeerTables::qp_unchanged`](super::PeerTables::qp_unchanged) tells whether the entry is still
-/// the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QpSeen {
+pub struct EntrySeen {
     pub(super) slot: usize,
     pub(super) sequence: u64,
 }

@@ -4,7 +4,7 @@
 //! seen to fail. Run by `make loom`. Loom supports SeqCst fences and no SeqCst accesses, so the
 //! tests use the variant of `enter_barrier` with a fence.
 use super::entry::TableEntry;
-use super::hazards::{Hazard, Set, Use};
+use super::hazards::{Hazard, Inside, Use};
 use crate::sync::{AtomicU64, full_barrier};
 use loom::cell::UnsafeCell;
 use loom::thread;
@@ -66,7 +66,7 @@ impl World {
     /// The owner takes the memory back and reuses it.
     fn take_back(&self) {
         self.entry.write(&[0]);
-        let mut inside = Set::now(&self.used, &self.hazards, |at| at.key == OURS.key);
+        let mut inside = Inside::now(&self.used, &self.hazards, |at| at.key == OURS.key);
         while !inside.is_over(&self.hazards) {
             thread::yield_now();
         }
@@ -77,8 +77,8 @@ impl World {
 
 /// No thread uses the memory after its owner has waited.
 ///
-/// Fails without the barrier of `enter`, or without the barrier of `Set::now`; if `leave` is
-/// relaxed; without the fence at the end of `Set::is_over`; if `Set::now` finds no hazard.
+/// Fails without the barrier of `enter`, or without the barrier of `Inside::now`; if `leave` is
+/// relaxed; without the fence at the end of `Inside::is_over`; if `Inside::now` finds no hazard.
 #[test]
 fn loom_hazards_hold_the_owner_until_the_last_use() {
     model(4, || {

@@ -2,7 +2,7 @@
 //!
 //! An entry is one cache line: a sequence word, odd while the owner writes, and the values. A
 //! reader copies the values, and uses the copy if the sequence was even before and is the same
-//! after. A reader needs one load to learn later whether the entry has changed ([`KeySeen`]).
+//! after. A reader needs one load to learn later whether the entry has changed ([`EntrySeen`]).
 //!
 //! # Taking back what peers may be using
 //!
@@ -17,6 +17,8 @@
 //! process can set or hold the hazards.
 
 mod entry;
+#[cfg(not(all(test, loom)))]
+pub mod fuzzing;
 mod hazards;
 #[cfg(not(all(test, loom)))]
 mod layout;
@@ -34,42 +36,10 @@ mod loom_tests;
 mod tests;
 
 #[cfg(not(all(test, loom)))]
-pub use hazards::{SetHazard, Use};
+pub use hazards::{Inside, SetHazard, Use};
 #[cfg(not(all(test, loom)))]
-pub use layout::{Failure, Identity, KeyEntry, KeySeen, QpEntry, QpSeen};
+pub use layout::{EntrySeen, Failure, Identity, KeyEntry, QpEntry};
 #[cfg(not(all(test, loom)))]
-pub use peer::{Inside, PeerTables};
+pub use peer::PeerTables;
 #[cfg(not(all(test, loom)))]
 pub use published::{Busy, Published};
-
-/// Word indexes of what a peer reads within a segment of tables, for a hostile owner
-/// (`crate::fuzzing`).
-#[cfg(not(all(test, loom)))]
-pub(crate) mod words {
-    use super::entry::WORDS;
-    use super::layout::{self, HAZARDS, QPS, WAYS};
-    use super::memory::{HAZARD_WORDS, Memory, SLEEPING_WORD, USED_WORD};
-    use std::ops::Range;
-
-    /// Words of an entry; the sequence is the first.
-    const ENTRY: usize = 1 + WORDS;
-
-    pub(crate) fn sleeping() -> usize {
-        SLEEPING_WORD
-    }
-    pub(crate) fn used() -> usize {
-        USED_WORD
-    }
-    pub(crate) fn hazard(index: usize) -> usize {
-        HAZARD_WORDS + index % HAZARDS * ENTRY
-    }
-    pub(crate) fn qp(qpn: u32) -> Range<usize> {
-        let at = Memory::word_of_entry(layout::qp_index(qpn));
-        at..at + ENTRY
-    }
-    /// The words of the key's whole bucket.
-    pub(crate) fn key(key: u32) -> Range<usize> {
-        let at = Memory::word_of_entry(QPS + layout::bucket(key));
-        at..at + WAYS * ENTRY
-    }
-}

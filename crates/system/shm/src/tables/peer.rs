@@ -5,23 +5,11 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use super::hazards::{self, SetHazard, Use};
-use super::layout::{self, Failure, Identity, KeyEntry, KeySeen, QPS, QpEntry, QpSeen, WAYS};
+use super::hazards::{self, Inside, Use};
+use super::layout::{self, EntrySeen, Failure, Identity, KeyEntry, QPS, QpEntry, WAYS};
 use super::memory::Memory;
 use crate::ShmError;
 use crate::sync::full_barrier;
-
-/// Threads found using published objects at one moment: see [`PeerTables::inside`].
-#[derive(Default)]
-pub struct Inside(hazards::Set);
-
-impl Inside {
-    /// Keeps the threads for which `stays` returns true. For the other threads the caller has
-    /// another proof of having left.
-    pub fn retain(&mut self, stays: impl FnMut(&SetHazard) -> bool) {
-        self.0.retain(stays);
-    }
-}
 
 /// The tables published by another process.
 pub struct PeerTables {
@@ -54,14 +42,14 @@ impl PeerTables {
     }
 
     /// Looks up a queue pair by its number.
-    pub fn qp(&self, qpn: u32) -> Option<(QpEntry, QpSeen)> {
+    pub fn qp(&self, qpn: u32) -> Option<(QpEntry, EntrySeen)> {
         let slot = layout::qp_index(qpn);
         if !self.memory.is_allocated(slot) {
             return None;
         }
         let (words, sequence) = self.memory.entry(slot).read()?;
         let entry = QpEntry::from_words(&words).filter(|entry| entry.qpn == qpn)?;
-        Some((entry, QpSeen { slot, sequence }))
+        Some((entry, EntrySeen { slot, sequence }))
     }
 
     /// Why a queue pair has failed, if its owner has published this.
@@ -73,7 +61,7 @@ impl PeerTables {
     }
 
     /// Looks up a key. `None`: the key is not published, or the owner is changing its entry.
-    pub fn key(&self, key: u32) -> Option<(KeyEntry, KeySeen)> {
+    pub fn key(&self, key: u32) -> Option<(KeyEntry, EntrySeen)> {
         let start = QPS + layout::bucket(key);
         if !self.memory.is_allocated(start) {
             return None;
@@ -85,23 +73,16 @@ impl PeerTables {
             }
             let (words, sequence) = entry.read()?;
             if let Some(found) = KeyEntry::from_words(&words).filter(|found| found.key == key) {
-                return Some((found, KeySeen { slot, sequence }));
+                return Some((found, EntrySeen { slot, sequence }));
             }
         }
         None
     }
 
-    /// Whether the key is unchanged since [`key`](Self::key) of these tables returned `seen`. Costs
-    /// one load.
+    /// Whether the entry is unchanged since [`key`](Self::key) or [`qp`](Self::qp) of these tables
+    /// returned `seen`. Costs one load.
     #[inline]
-    pub fn key_unchanged(&self, seen: &KeySeen) -> bool {
-        self.memory.entry(seen.slot).is_unchanged(seen.sequence)
-    }
-
-    /// Whether the queue pair is unchanged since [`qp`](Self::qp) of these tables returned `seen`.
-    /// Costs one load.
-    #[inline]
-    pub fn qp_unchanged(&self, seen: &QpSeen) -> bool {
+    pub fn is_unchanged(&self, seen: &EntrySeen) -> bool {
         self.memory.entry(seen.slot).is_unchanged(seen.sequence)
     }
 
@@ -117,25 +98,19 @@ impl PeerTables {
     /// The threads of the peer that are now inside [`enter`](super::Published::enter) for a use
     /// accepted by `wanted`.
     pub fn inside(&self, wanted: impl Fn(&Use) -> bool) -> Inside {
-        Inside(hazards::Set::now(self.memory.used(), self.memory.hazards(), wanted))
+        Inside::now(self.memory.used(), self.memory.hazards(), wanted)
     }
 
     /// Whether all threads of `inside` have left since. If the owner made an entry invalid before
     /// calling [`inside`](Self::inside), no thread of the peer uses the entry any more.
     pub fn are_out(&self, inside: &mut Inside) -> bool {
-        inside.0.is_over(self.memory.hazards())
+        inside.is_over(self.memory.hazards())
     }
 
-    /// The sequence word of a key's entry, and the word's value when the entry was read. The entry
-    /// is unchanged while the word has this value.
+    /// The sequence word of an entry, and the word's value when the entry was read. The entry is
+    /// unchanged while the word has this value.
     #[inline]
-    pub fn key_word(&self, seen: &KeySeen) -> (&AtomicU64, u64) {
-        (self.memory.entry(seen.slot).sequence(), seen.sequence)
-    }
-
-    /// The same for a queue pair's entry.
-    #[inline]
-    pub fn qp_word(&self, seen: &QpSeen) -> (&AtomicU64, u64) {
+    pub fn word(&self, seen: &EntrySeen) -> (&AtomicU64, u64) {
         (self.memory.entry(seen.slot).sequence(), seen.sequence)
     }
 

@@ -163,7 +163,7 @@ impl Published {
     }
 
     /// Writes any word of the tables, as a hostile owner may.
-    pub(crate) fn overwrite(&self, word: usize, value: u64) {
+    pub(super) fn overwrite(&self, word: usize, value: u64) {
         self.inner.memory.any_word(word).store(value, Relaxed);
     }
 

@@ -22,16 +22,8 @@ const SHORT: Duration = Duration::from_millis(2);
 
 fn key(key: u32, filler: u32) -> KeyEntry {
     let wide = u64::from(filler) << 32 | u64::from(filler);
-    KeyEntry {
-        key,
-        pd: filler,
-        access: filler,
-        va: wide,
-        len: wide,
-        addr: wide,
-        how: filler as u8,
-        qpn: filler,
-    }
+    let (pd, access, how, qpn) = (filler, filler, filler as u8, filler);
+    KeyEntry { key, pd, access, va: wide, len: wide, addr: wide, how, qpn }
 }
 
 fn tables() -> (Published, PeerTables) {
@@ -127,7 +119,7 @@ fn tru_3_tables_that_are_let_go_are_empty() {
     assert_eq!((entry, mappings_of(&file)), (key(0x100, 5), 2));
     thread::scope(|scope| {
         let looking = scope.spawn(|| {
-            while theirs.key_unchanged(&seen) {
+            while theirs.is_unchanged(&seen) {
                 // The whole entry, or none.
                 assert!(theirs.key(0x100).is_none_or(|(entry, _)| entry == key(0x100, 5)));
             }
@@ -197,7 +189,7 @@ fn what_is_read_was_written_at_once() {
                 assert_eq!(found, key(0x100, found.pd));
                 assert!(found.pd >= last, "back in time");
                 last = found.pd;
-                if theirs.key_unchanged(&seen) {
+                if theirs.is_unchanged(&seen) {
                     assert!(theirs.key(0x100).is_none_or(|(next, _)| next.pd >= last));
                 }
             }
@@ -228,11 +220,11 @@ fn a_hostile_owner_achieves_wrong_entries_at_most() {
             let number = dice.next() as u32;
             if let Some((entry, seen)) = theirs.key(number) {
                 assert_eq!(entry.key, number);
-                theirs.key_unchanged(&seen);
+                theirs.is_unchanged(&seen);
             }
             if let Some((entry, seen)) = theirs.qp(number) {
                 assert_eq!(entry.qpn, number);
-                theirs.qp_unchanged(&seen);
+                theirs.is_unchanged(&seen);
             }
             theirs.sleeping();
         }
@@ -292,58 +284,73 @@ fn hazards_of_several_tables() {
         assert!(!quiet(&see_a) && !quiet(&see_b));
         drop(busy_a);
         assert!(quiet(&see_a) && !quiet(&see_b));
+        assert!(!see_b.wait_quiet(Duration::MAX, || true), "its process has ended");
         drop(busy_b);
         assert!(quiet(&see_b));
     }
 }
 
-/// No thread uses an object after its owner has taken it back and waited. Here the object is a word
-/// that says whether it is valid.
-#[test]
-fn nobody_uses_what_was_taken_back() {
-    const OWNERS_TURNS: u32 = 3_000;
-    // The owner of the memory, and the peer using the memory, each with a view of the other's
-    // tables.
-    let (owner, owners) = tables();
-    let (user, users) = tables();
-    let valid = AtomicBool::new(true);
-    let stop = AtomicBool::new(false);
-    let uses = AtomicU64::new(0);
-    assert!(owner.set_key(&key(0x100, 1)));
+/// Two threads use an object by `uses` again and again, while its owner takes the object back by
+/// `take_back`, changes it, and gives it again. Here the object is a word that says whether it is
+/// valid. A thread has a place for an entry that it has seen.
+fn taken_back_again_and_again(
+    uses: impl Fn(&mut Option<EntrySeen>, &dyn Fn()) + Sync,
+    take_back: impl Fn(),
+    give: impl Fn(u32),
+) {
+    const TURNS: u32 = 3_000;
+    let (valid, stop) = (AtomicBool::new(true), AtomicBool::new(false));
+    let count = AtomicU64::new(0);
+    let use_it = || {
+        (0..20).for_each(|_| assert!(valid.load(Relaxed), "used what was taken back"));
+        count.fetch_add(1, Relaxed);
+    };
     thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                let mut cached = None;
+                let mut seen = None;
                 while !stop.load(Relaxed) {
-                    let _busy = user.enter(&Use::default()).unwrap();
-                    let seen = match cached.filter(|seen| owners.key_unchanged(seen)) {
-                        Some(seen) => seen,
-                        None => {
-                            let Some((_, seen)) = owners.key(0x100) else { continue };
-                            seen
-                        }
-                    };
-                    for _ in 0..20 {
-                        assert!(valid.load(Relaxed), "used what was taken back");
-                    }
-                    uses.fetch_add(1, Relaxed);
-                    cached = Some(seen);
+                    uses(&mut seen, &use_it);
                 }
             });
         }
-        for turn in 0..OWNERS_TURNS {
-            owner.remove_key(0x100);
-            assert!(users.wait_quiet(Duration::from_secs(60), || false));
+        for turn in 0..TURNS {
+            take_back();
             valid.store(false, Relaxed);
             std::hint::spin_loop();
             valid.store(true, Relaxed);
-            assert!(owner.set_key(&key(0x100, turn)));
-            while uses.load(Relaxed) == 0 {
+            give(turn);
+            while count.load(Relaxed) == 0 {
                 thread::yield_now();
             }
         }
         stop.store(true, Relaxed);
     });
+}
+
+/// No thread uses an object after its owner has taken it back and waited.
+#[test]
+fn nobody_uses_what_was_taken_back() {
+    // The owner of the memory, and the peer using the memory, each with a view of the other's
+    // tables.
+    let (owner, owners) = tables();
+    let (user, users) = tables();
+    assert!(owner.set_key(&key(0x100, 1)));
+    taken_back_again_and_again(
+        |cached, use_it| {
+            let _busy = user.enter(&Use::default()).unwrap();
+            let known = cached.filter(|seen| owners.is_unchanged(seen));
+            *cached = known.or_else(|| Some(owners.key(0x100)?.1));
+            if cached.is_some() {
+                use_it();
+            }
+        },
+        || {
+            owner.remove_key(0x100);
+            assert!(users.wait_quiet(Duration::from_secs(60), || false));
+        },
+        |turn| assert!(owner.set_key(&key(0x100, turn))),
+    );
 }
 
 /// The same for memory of the user's own process. Its threads check before each use whether the
@@ -351,43 +358,29 @@ fn nobody_uses_what_was_taken_back() {
 /// taken back, not to be found by any thread.
 #[test]
 fn no_thread_of_the_process_uses_what_was_taken_back() {
-    const TURNS: u64 = 3_000;
     let (user, _) = tables();
-    let (taken_back, uses) = (AtomicU64::new(0), AtomicU64::new(0));
-    let (valid, stop) = (AtomicBool::new(true), AtomicBool::new(false));
-    thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                let lock = Mutex::new(());
-                while !stop.load(Relaxed) {
-                    let seen = taken_back.load(Acquire);
-                    if seen % 2 == 1 {
-                        continue;
-                    }
-                    let (busy, _guard) = user.enter_by(|| lock.try_lock());
-                    assert!(busy.as_ref().is_some_and(|busy| busy.names(&Use::default())));
-                    if taken_back.load(Relaxed) == seen {
-                        for _ in 0..20 {
-                            assert!(valid.load(Relaxed), "used what was taken back");
-                        }
-                        uses.fetch_add(1, Relaxed);
-                    }
-                }
-            });
-        }
-        for _ in 0..TURNS {
+    let taken_back = AtomicU64::new(0);
+    taken_back_again_and_again(
+        |_, use_it| {
+            let lock = Mutex::new(());
+            let seen = taken_back.load(Acquire);
+            if seen % 2 == 1 {
+                return;
+            }
+            let (busy, _guard) = user.enter_by(|| lock.try_lock());
+            assert!(busy.as_ref().is_some_and(|busy| busy.names(&Use::default())));
+            if taken_back.load(Relaxed) == seen {
+                use_it();
+            }
+        },
+        || {
             taken_back.fetch_add(1, Relaxed);
             user.wait_quiet();
-            valid.store(false, Relaxed);
-            std::hint::spin_loop();
-            valid.store(true, Relaxed);
+        },
+        |_| {
             taken_back.fetch_add(1, Release);
-            while uses.load(Relaxed) == 0 {
-                thread::yield_now();
-            }
-        }
-        stop.store(true, Relaxed);
-    });
+        },
+    );
 }
 
 /// A hazard set by a lock's barrier keeps the name of its last use.
@@ -455,6 +448,7 @@ fn sleeping_is_odd() {
     assert_ne!(second, first);
     let awake = ours.set_sleeping(false);
     assert_eq!((awake % 2, theirs.sleeping()), (0, awake));
+    assert_eq!((ours.set_sleeping(false), theirs.sleeping()), (awake, awake));
     assert_ne!(ours.set_sleeping(true), first);
 }
 

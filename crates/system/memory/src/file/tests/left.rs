@@ -1,17 +1,6 @@
 //! Signals, and the other places of a block's memory when the program gives the block up.
-use super::tests::{block, file, free, get, put};
 use super::*;
-use std::io::{PipeReader, PipeWriter, Read, Write};
-
-const PAGE: u64 = 4096;
-
-fn wait_for(pipe: &mut PipeReader) {
-    pipe.read_exact(&mut [0]).unwrap();
-}
-
-fn tell(pipe: &mut PipeWriter) {
-    pipe.write_all(&[0]).unwrap();
-}
+use std::io::{Read, Write};
 
 /// MEM-6: a block used as a stack has become ordinary memory. A child forked then still has the
 /// memory after the parent has freed the block and its file pages.
@@ -20,26 +9,18 @@ fn mem_6_a_child_keeps_what_its_parent_frees() {
     let (file, _one) = file();
     let (start, len) = (block(file, 8 * PAGE), 8 * PAGE);
     put(start, 5, 4 * PAGE);
-    // SAFETY: memory of this test.
-    unsafe { sys::protect(start, PAGE, libc::PROT_READ) }.unwrap();
+    protect(start, PAGE, libc::PROT_READ);
     file.run_on(start, len);
-    // SAFETY: as above.
-    unsafe { sys::protect(start, PAGE, RW) }.unwrap();
+    protect(start, PAGE, RW);
     let (mut freed, mut free_it) = std::io::pipe().unwrap();
-    // SAFETY: the child reads a pipe and memory, and ends.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        wait_for(&mut freed);
+    let child = start_child(|| {
+        freed.read_exact(&mut [0]).unwrap();
         let seen = [0, 1, 3, 4, 7].map(|page| get(start + page * PAGE));
-        // SAFETY: ends the child.
-        unsafe { libc::_exit((seen != [5, 5, 5, 0, 0]).into()) };
-    }
+        (seen != [5, 5, 5, 0, 0]).into()
+    });
     free(file, start, len);
-    tell(&mut free_it);
-    let mut status = 0;
-    // SAFETY: the child made above.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    assert_eq!(status, 0);
+    free_it.write_all(&[0]).unwrap();
+    assert_eq!(ended(child), 0);
 }
 
 /// MEM-1: locked private memory refuses to be discarded, and keeps its bytes. Pages before the

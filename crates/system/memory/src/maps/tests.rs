@@ -3,15 +3,7 @@ use crate::Pages;
 
 /// The mapping at an address, by both methods.
 fn both(addr: u64) -> [Option<Vma>; 2] {
-    [Maps::open().unwrap(), Maps::open_old().unwrap()].map(|maps| {
-        let mut found = None;
-        maps.walk(addr, addr + 1, |vma| {
-            found = Some(*vma);
-            true
-        })
-        .unwrap();
-        found
-    })
+    [Maps::open().unwrap(), Maps::open_old().unwrap()].map(|maps| maps.first(addr, addr + 1))
 }
 
 #[test]
@@ -27,7 +19,7 @@ fn both_ways_say_the_same() {
     }
     assert_eq!(both(4096), [None, None]);
     let vma = both(code)[0].unwrap();
-    assert_eq!((vma.flags & (READ | EXEC | WRITE), vma.inode != 0), (READ | EXEC, true));
+    assert_eq!((vma.flags & (READ | EXEC | WRITE), vma.file.inode != 0), (READ | EXEC, true));
 }
 
 #[test]
@@ -42,8 +34,11 @@ fn lines_of_the_kernel() {
     let all: Vec<_> = text.split(|b| *b == b'\n').filter_map(parse_line).collect();
     assert_eq!(all.len(), 6);
     let file = all[3];
-    assert_eq!((file.offset, file.dev, file.inode), (0x7f00_0000_0000, (0, 1), 1042));
-    assert!(file.is_of(((0, 1), 1042)) && !file.is_of(((0, 2), 1042)));
+    assert_eq!(
+        (file.offset, file.file),
+        (0x7f00_0000_0000, FileId { major: 0, minor: 1, inode: 1042 })
+    );
+    assert!(file.shares(file.file) && !file.shares(FileId { minor: 2, ..file.file }));
     assert_eq!((all[4].flags, all[3].flags), (0, READ | WRITE | SHARED));
     assert_eq!(all[0].prot(), libc::PROT_READ | libc::PROT_EXEC);
 }

@@ -1,13 +1,10 @@
 //! Which allocations become blocks, and reused blocks.
-use super::pool::{BOUND, Plan};
-use super::tests::{block, file, fresh, get, in_child, put, unmap};
+use super::super::pool::{BOUND, Plan};
 use super::*;
 
-const PAGE: u64 = 4096;
-
 /// Allocates as the preload does. Returns the address, and whether the memory is a block.
-fn allocate(file: &'static SharedFile, align: u64, len: u64) -> (u64, bool) {
-    match file.plan(align, len) {
+fn allocate(file: &'static SharedFile, len: u64) -> (u64, bool) {
+    match file.plan(PAGE, len) {
         Plan::Private => (fresh(len), false),
         Plan::Block => (block(file, len), true),
         Plan::Pooled(start) => (start, true),
@@ -21,16 +18,11 @@ fn free(file: &'static SharedFile, start: u64, len: u64) {
     }
 }
 
-/// Restores the credit of a class.
-fn anew(file: &'static SharedFile, len: u64) {
-    file.credit.give(len);
-}
-
 /// Takes all credit of a class.
 fn spend(file: &'static SharedFile, len: u64) {
     while !file.credit.is_spent(len) {
         if file.credit.take(len) {
-            file.empty(super::classes::class(len));
+            file.empty(super::super::classes::class(len));
         }
     }
 }
@@ -41,8 +33,8 @@ fn spend(file: &'static SharedFile, len: u64) {
 fn mem_1_a_freed_block_is_handed_out_again_as_it_was_made() {
     let (file, _one) = file();
     let len = 37 * PAGE;
-    anew(file, len);
-    let (first, shared) = allocate(file, PAGE, len);
+    file.credit.give(len);
+    let (first, shared) = allocate(file, len);
     assert!(shared);
     put(first, 7, len);
     free(file, first, len);
@@ -55,12 +47,11 @@ fn mem_1_a_freed_block_is_handed_out_again_as_it_was_made() {
     assert_eq!(advice::advise(first, PAGE as usize, libc::MADV_DONTFORK), 0);
     free(file, first, len);
     assert_eq!((file.plan(PAGE, len), file.block_at(first)), (Plan::Block, 0));
-    let (second, _) = allocate(file, PAGE, len);
-    // SAFETY: memory of this test.
-    unsafe { sys::protect(second + PAGE, PAGE, libc::PROT_READ) }.unwrap();
+    let (second, _) = allocate(file, len);
+    protect(second + PAGE, PAGE, libc::PROT_READ);
     free(file, second, len);
     assert_eq!(file.plan(PAGE, len), Plan::Block);
-    let (third, _) = allocate(file, PAGE, len);
+    let (third, _) = allocate(file, len);
     let moved = remap::remap(third, len, len, libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP, 0);
     unmap(u64::try_from(moved).unwrap(), len);
     free(file, third, len);
@@ -72,9 +63,9 @@ fn mem_1_a_freed_block_is_handed_out_again_as_it_was_made() {
 fn mem_5_what_was_freed_is_bounded_and_goes_back() {
     let (file, _one) = file();
     let len = 300 * PAGE;
-    anew(file, len);
+    file.credit.give(len);
     let before = file.usage();
-    let blocks = [(); 40].map(|()| allocate(file, PAGE, len));
+    let blocks = [(); 40].map(|()| allocate(file, len));
     assert!(blocks.iter().all(|(_, shared)| *shared));
     for (start, _) in blocks {
         put(start, 1, len);
@@ -84,9 +75,9 @@ fn mem_5_what_was_freed_is_bounded_and_goes_back() {
     assert!(held > BOUND / 2 && held <= BOUND, "{held} bytes are held");
     let mut out = Vec::new();
     while !file.credit.is_spent(len) {
-        out.push(allocate(file, PAGE, len).0);
+        out.push(allocate(file, len).0);
     }
-    let (private, shared) = allocate(file, PAGE, len);
+    let (private, shared) = allocate(file, len);
     assert!(!shared);
     out.into_iter().chain([private]).for_each(|start| free(file, start, len));
     assert_eq!(file.usage(), before);
@@ -98,12 +89,12 @@ fn mem_5_what_was_freed_is_bounded_and_goes_back() {
 fn mem_5_room_in_the_pool_goes_to_other_threads() {
     let (file, _one) = file();
     let (small, large, other) = (11 * PAGE, 300 * PAGE, 45 * PAGE);
-    [small, large, other].iter().for_each(|len| anew(file, *len));
-    let (start, _) = allocate(file, PAGE, small);
+    [small, large, other].iter().for_each(|len| file.credit.give(*len));
+    let (start, _) = allocate(file, small);
     free(file, start, small);
-    let blocks = [(); 40].map(|()| allocate(file, PAGE, large).0);
+    let blocks = [(); 40].map(|()| allocate(file, large).0);
     blocks.iter().for_each(|start| free(file, *start, large));
-    let pooled = blocks.map(|_| allocate(file, PAGE, large).0);
+    let pooled = blocks.map(|_| allocate(file, large).0);
     // Threads that live at the same time, so that they begin at different shards.
     let (together, turn) = (std::sync::Barrier::new(8), std::sync::Mutex::new(()));
     std::thread::scope(|scope| {
@@ -111,7 +102,7 @@ fn mem_5_room_in_the_pool_goes_to_other_threads() {
             together.wait();
             let reused = {
                 let _turn = turn.lock().unwrap();
-                let (start, _) = allocate(file, PAGE, other);
+                let (start, _) = allocate(file, other);
                 free(file, start, other);
                 let plan = file.plan(PAGE, other);
                 free(file, start, other);
@@ -133,18 +124,18 @@ fn mem_5_room_in_the_pool_goes_to_other_threads() {
 fn mem_5_a_class_is_shared_while_its_blocks_are_registered() {
     let (file, _one) = file();
     let len = 21 * PAGE;
-    anew(file, len);
+    file.credit.give(len);
     for _ in 0..1000 {
-        let (start, shared) = allocate(file, PAGE, len);
+        let (start, shared) = allocate(file, len);
         assert!(shared);
         drop(file.place(start, len).unwrap());
         free(file, start, len);
     }
     spend(file, len);
-    let (private, shared) = allocate(file, PAGE, len);
+    let (private, shared) = allocate(file, len);
     assert!(!shared);
     assert!(matches!(file.place(private, len), Err(Private::NoBlock | Private::Replaced)));
-    let (start, shared) = allocate(file, PAGE, len);
+    let (start, shared) = allocate(file, len);
     assert!(shared);
     free(file, start, len);
     unmap(private, len);
@@ -155,8 +146,8 @@ fn mem_5_a_class_is_shared_while_its_blocks_are_registered() {
 fn mem_5_a_registered_block_is_not_pooled() {
     let (file, _one) = file();
     let len = 19 * PAGE;
-    anew(file, len);
-    let (start, _) = allocate(file, PAGE, len);
+    file.credit.give(len);
+    let (start, _) = allocate(file, len);
     let placed = file.place(start, len).unwrap();
     free(file, start, len);
     assert_eq!((file.plan(PAGE, len), file.block_at(start)), (Plan::Block, 0));
@@ -171,8 +162,8 @@ fn mem_6_a_child_has_nothing_of_the_pool() {
     let (file, _one) = file();
     // No other test has blocks of this class: they would be looked at first.
     let len = 29 * PAGE;
-    anew(file, len);
-    let [(kept, _), (freed, _)] = [(); 2].map(|()| allocate(file, PAGE, len));
+    file.credit.give(len);
+    let [(kept, _), (freed, _)] = [(); 2].map(|()| allocate(file, len));
     put(kept, 5, len);
     put(freed, 6, len);
     free(file, freed, len);
@@ -193,8 +184,8 @@ fn mem_6_a_child_has_nothing_of_the_pool() {
 fn mem_7_a_thread_in_the_pool_forks() {
     let (file, _one) = file();
     let len = 25 * PAGE;
-    anew(file, len);
-    let (start, _) = allocate(file, PAGE, len);
+    file.credit.give(len);
+    let (start, _) = allocate(file, len);
     put(start, 4, len);
     free(file, start, len);
     assert!(file.pool.hold());
@@ -211,13 +202,13 @@ fn mem_7_a_thread_in_the_pool_forks() {
 fn mem_7_threads_share_the_pool() {
     let (file, _one) = file();
     let len = 9 * PAGE;
-    anew(file, len);
+    file.credit.give(len);
     std::thread::scope(|scope| {
         for me in 1..=4_u8 {
             scope.spawn(move || {
                 for _ in 0..2000 {
-                    anew(file, len);
-                    let (start, _) = allocate(file, PAGE, len);
+                    file.credit.give(len);
+                    let (start, _) = allocate(file, len);
                     put(start, me, 64);
                     std::thread::yield_now();
                     assert!((0..64).all(|at| get(start + at) == me));

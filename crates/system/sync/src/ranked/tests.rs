@@ -1,6 +1,8 @@
 //! The lock order, as debug builds check it.
+use crate::tests::forked;
 use crate::{Condvar, Ranked, RankedRw, RawMutex, RawRwLock};
 use std::mem::{ManuallyDrop, size_of};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -48,56 +50,36 @@ fn in_order_and_let_go_in_any() {
     }
 }
 
-#[test]
-#[cfg_attr(
-    debug_assertions,
-    should_panic(expected = "takes the lock of the house while it has that of a drawer")
-)]
-fn an_outer_lock_after_an_inner_one() {
-    let _inner = FREE.inner.lock();
-    let all = new();
-    let _outer = all.outer.lock();
+/// Does `work`, in which a thread takes the lock of `takes` while it has that of `has`. Debug
+/// builds refuse this.
+fn out_of_order(takes: &str, has: &str, work: impl FnOnce()) {
+    let ended = catch_unwind(AssertUnwindSafe(work));
+    assert_eq!(ended.is_err(), cfg!(debug_assertions), "{takes} after {has}");
+    if let Err(said) = ended {
+        let said = said.downcast::<String>().expect("a text");
+        let expected = format!("takes the lock of {takes} while it has that of {has}");
+        assert!(said.contains(&expected), "{said}");
+    }
 }
 
 #[test]
-#[cfg_attr(
-    debug_assertions,
-    should_panic(expected = "takes the lock of a drawer while it has that of a drawer")
-)]
-fn two_of_one_rank() {
-    let (a, b) = (new(), new());
-    let _one = a.inner.lock();
-    let _other = b.inner.lock();
-}
-
-#[test]
-#[cfg_attr(
-    debug_assertions,
-    should_panic(expected = "takes the lock of a room while it has that of a room")
-)]
-fn two_readers_in_one_thread() {
-    let all = new();
-    let _one = all.middle.read();
-    let _other = all.middle.read();
-}
-
-#[test]
-#[cfg_attr(
-    debug_assertions,
-    should_panic(expected = "takes the lock of a room while it has that of a drawer")
-)]
-fn a_writer_after_an_inner_lock() {
-    let all = new();
-    let _inner = all.inner.lock();
-    let _middle = all.middle.write();
+fn a_lock_after_one_of_its_rank_or_further_in() {
+    let (all, other) = (new(), new());
+    let inner = all.inner.lock();
+    out_of_order("the house", "a drawer", || drop(all.outer.lock()));
+    assert!(cfg!(not(debug_assertions)) || !all.outer.is_locked(), "a refused lock is not taken");
+    out_of_order("the house", "a drawer", || drop(FREE.outer.lock()));
+    out_of_order("a drawer", "a drawer", || drop(other.inner.lock()));
+    out_of_order("a room", "a drawer", || drop(all.middle.write()));
+    drop(inner);
+    let reading = all.middle.read();
+    out_of_order("a room", "a room", || drop(all.middle.read()));
+    drop(reading);
+    drop((all.outer.lock(), all.inner.lock()));
 }
 
 /// A try never waits, so it may be out of order. A successful try counts.
 #[test]
-#[cfg_attr(
-    debug_assertions,
-    should_panic(expected = "takes the lock of a room while it has that of a drawer")
-)]
 fn trying_never_panics_but_counts() {
     let (all, other) = (new(), new());
     let inner = all.inner.try_lock().expect("free");
@@ -107,20 +89,8 @@ fn trying_never_panics_but_counts() {
     let second = other.inner.try_lock().expect("free");
     drop((outer, middle, inner));
     // `second`, another lock of the rank `Inner`, is still held.
-    let _second = second;
-    drop(all.middle.write());
-}
-
-/// After the panic, the thread does not hold the refused lock.
-#[test]
-#[cfg(debug_assertions)]
-fn a_refused_lock_is_not_taken() {
-    let all = new();
-    let inner = all.inner.lock();
-    let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(all.outer.lock())));
-    assert!(refused.is_err() && !all.outer.is_locked());
-    drop(inner);
-    drop((all.outer.lock(), all.inner.lock()));
+    out_of_order("a room", "a drawer", || drop(all.middle.write()));
+    drop(second);
 }
 
 /// Each thread has its own count. A thread that waits on a condition variable has released the
@@ -145,15 +115,13 @@ fn threads_and_waiting() {
 
 /// The condition variable takes the lock again while the thread holds an inner lock.
 #[test]
-#[cfg_attr(
-    debug_assertions,
-    should_panic(expected = "takes the lock of the house while it has that of a drawer")
-)]
 fn waiting_under_an_inner_lock() {
     let all = new();
-    let mut outer = all.outer.lock();
-    let _inner = all.inner.lock();
-    Condvar::new().wait_for(&mut outer, Duration::from_millis(1));
+    out_of_order("the house", "a drawer", || {
+        let mut outer = all.outer.lock();
+        let _inner = all.inner.lock();
+        Condvar::new().wait_for(&mut outer, Duration::from_millis(1));
+    });
 }
 
 struct AtEnd;
@@ -206,21 +174,14 @@ fn in_a_signal_handler() {
 fn in_the_child_of_a_fork() {
     let all = new();
     let held = ManuallyDrop::new(all.middle.write());
-    // SAFETY: the child uses only these locks and ends by `_exit`.
-    let pid = unsafe { libc::fork() };
-    if pid == 0 {
+    let ended = forked(|| {
         drop(all.inner.lock());
         // SAFETY: this thread holds the lock, and the guard is never dropped.
         unsafe { all.middle.force_unlock_write() };
         drop((all.outer.lock(), all.middle.read(), all.inner.lock()));
-        // SAFETY: `_exit` does not return.
-        unsafe { libc::_exit(0) };
-    }
-    assert!(pid > 0);
-    let mut status = 0;
-    // SAFETY: `pid` is a child of this process, and the status is on the stack.
-    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
-    assert_eq!(status, 0, "how the child ended");
+        0
+    });
+    assert_eq!(ended, 0, "how the child ended");
     drop(ManuallyDrop::into_inner(held));
     drop(all.outer.lock());
 }

@@ -1,7 +1,6 @@
 //! Huge pages, in processes with one thread and with several.
-use super::classes::HUGE;
-use super::huge::OwnThread;
-use super::tests::{block, file, get, in_child, put, unmap};
+use super::super::classes::HUGE;
+use super::super::huge::OwnThread;
 use super::*;
 
 const LEN: u64 = 4 * HUGE;
@@ -114,7 +113,4 @@ fn mem_1_registered_memory_gets_huge_pages_of_the_file() {
     drop(placed);
     assert!(file.release(start, LEN));
     unmap(start, LEN);
-    let small = block(file, 4096);
-    assert!(file.release(small, 4096));
-    unmap(small, 4096);
 }
