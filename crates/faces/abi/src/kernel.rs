@@ -8,7 +8,6 @@ use crate::c_types;
 
 c_types! {
     /// The kernel's global route.
-    #[derive(Clone, Copy)]
     struct ib_uverbs_global_route {
         dgid: [u8; 16],
         flow_label: u32,
@@ -19,7 +18,6 @@ c_types! {
     }
 
     /// The kernel's address.
-    #[derive(Clone, Copy)]
     struct ib_uverbs_ah_attr {
         grh: ib_uverbs_global_route,
         dlid: u16,
@@ -32,7 +30,6 @@ c_types! {
     }
 
     /// The kernel's QP attributes.
-    #[derive(Clone, Copy)]
     struct ib_uverbs_qp_attr {
         qp_attr_mask: u32,
         qp_state: u32,
@@ -68,7 +65,6 @@ c_types! {
     }
 
     /// The kernel's path record.
-    #[derive(Clone, Copy)]
     struct ib_user_path_rec {
         dgid: [u8; 16],
         sgid: [u8; 16],
@@ -93,7 +89,6 @@ c_types! {
     }
 
     /// The path record of `infiniband/sa.h`.
-    #[derive(Clone, Copy)]
     struct ibv_sa_path_rec {
         dgid: ibv_gid,
         sgid: ibv_gid,

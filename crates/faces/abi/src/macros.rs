@@ -1,7 +1,8 @@
 //! The two macros that define the mirrors and, from the same text, the tables that the layout test
 //! reads.
 
-/// Defines `repr(C)` structs and unions and a `LAYOUTS` table of their sizes and offsets.
+/// Defines `repr(C)` structs, unions and objects, and a `LAYOUTS` table of their sizes and offsets.
+/// An object is a struct without copies: its address stands for it.
 ///
 /// `as "…"` after a type or field name gives its C spelling, if it differs from the Rust name.
 #[macro_export]
@@ -10,9 +11,7 @@ macro_rules! c_types {
         $( $(#[$fmeta:meta])* $field:ident $(as $cfield:literal)? : $ty:ty ),* $(,)?
     } )*) => {
         $(
-            $(#[$meta])*
-            #[repr(C)]
-            pub $kind $name { $( $(#[$fmeta])* pub $field: $ty ),* }
+            $crate::c_type! { $kind [$(#[$meta])*] $name { $( $(#[$fmeta])* pub $field: $ty ),* } }
 
             // SAFETY: the fields are integers, raw pointers, optional function pointers, and arrays
             // and unions of them. Zero bytes are a valid value of each field.
@@ -40,12 +39,31 @@ macro_rules! c_types {
 
 #[doc(hidden)]
 #[macro_export]
-macro_rules! c_type_name {
-    ($kind:ident $name:ident) => {
-        concat!(stringify!($kind), " ", stringify!($name))
+macro_rules! c_type {
+    (object [$($meta:tt)*] $($rest:tt)*) => {
+        $($meta)*
+        #[repr(C)]
+        pub struct $($rest)*
     };
+    ($kind:ident [$($meta:tt)*] $($rest:tt)*) => {
+        $($meta)*
+        #[derive(Clone, Copy)]
+        #[repr(C)]
+        pub $kind $($rest)*
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! c_type_name {
     ($kind:ident $name:ident, $c:literal) => {
         $c
+    };
+    (object $name:ident) => {
+        concat!("struct ", stringify!($name))
+    };
+    ($kind:ident $name:ident) => {
+        concat!(stringify!($kind), " ", stringify!($name))
     };
 }
 

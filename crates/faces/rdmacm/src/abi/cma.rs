@@ -90,33 +90,33 @@ pub const MEMBER_RESERVED: u32 = 2;
 
 c_types! {
     /// Both ends of a path.
-    struct rdma_ib_addr as "struct rdma_ib_addr" {
+    object rdma_ib_addr {
         sgid: Cell<ibv_gid>,
         dgid: Cell<ibv_gid>,
         pkey: Cell<u16>,
     }
 
     /// Addresses of an id.
-    struct rdma_addr as "struct rdma_addr" {
+    object rdma_addr {
         src as "src_storage": Cell<sockaddr_storage>,
         dst as "dst_storage": Cell<sockaddr_storage>,
         ibaddr as "addr.ibaddr": rdma_ib_addr,
     }
 
     /// Addresses and paths of an id.
-    struct rdma_route as "struct rdma_route" {
+    object rdma_route {
         addr: rdma_addr,
         path_rec: Cell<*mut ibv_sa_path_rec>,
         num_paths: Cell<c_int>,
     }
 
     /// A channel on which events arrive.
-    struct rdma_event_channel as "struct rdma_event_channel" {
+    object rdma_event_channel {
         fd: c_int,
     }
 
     /// The public part of an id.
-    struct rdma_cm_id as "struct rdma_cm_id" {
+    object rdma_cm_id {
         verbs: Cell<*mut ibv_context>,
         channel: Cell<*mut rdma_event_channel>,
         context: Cell<*mut c_void>,
@@ -135,8 +135,7 @@ c_types! {
     }
 
     /// Parameters of a connection, which both ends exchange.
-    #[derive(Clone, Copy)]
-    struct rdma_conn_param as "struct rdma_conn_param" {
+    struct rdma_conn_param {
         private_data: *const c_void,
         private_data_len: u8,
         responder_resources: u8,
@@ -149,8 +148,7 @@ c_types! {
     }
 
     /// The destination of datagrams.
-    #[derive(Clone, Copy)]
-    struct rdma_ud_param as "struct rdma_ud_param" {
+    struct rdma_ud_param {
         private_data: *const c_void,
         private_data_len: u8,
         ah_attr: ibv_ah_attr,
@@ -159,7 +157,7 @@ c_types! {
     }
 
     /// An event.
-    struct rdma_cm_event as "struct rdma_cm_event" {
+    object rdma_cm_event {
         id: *mut rdma_cm_id,
         listen_id: *mut rdma_cm_id,
         event: EventType,
@@ -168,7 +166,7 @@ c_types! {
     }
 
     /// An address found by `rdma_getaddrinfo`.
-    struct rdma_addrinfo as "struct rdma_addrinfo" {
+    object rdma_addrinfo {
         ai_flags: c_int,
         ai_family: c_int,
         ai_qp_type: c_int,
@@ -187,8 +185,7 @@ c_types! {
     }
 
     /// Attributes for joining a multicast group.
-    #[derive(Clone, Copy)]
-    struct rdma_cm_join_mc_attr_ex as "struct rdma_cm_join_mc_attr_ex" {
+    struct rdma_cm_join_mc_attr_ex {
         comp_mask: u32,
         join_flags: u32,
         addr: *mut sockaddr,
