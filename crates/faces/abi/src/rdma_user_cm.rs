@@ -10,7 +10,7 @@ use core::mem::size_of;
 
 use libc::{sockaddr_in6, sockaddr_storage};
 
-use crate::{Plain, c_types, ib_user_path_rec, ib_uverbs_ah_attr, ib_uverbs_qp_attr};
+use crate::{c_types, ib_user_path_rec, ib_uverbs_ah_attr, ib_uverbs_qp_attr};
 
 /// The room for private data in a command or an event, in bytes.
 pub const RDMA_MAX_PRIVATE_DATA: usize = 256;

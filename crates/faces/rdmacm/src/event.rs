@@ -259,7 +259,6 @@ impl Event {
 ///
 /// # Safety
 /// `channel` exists. `event` has room for a pointer.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[unsafe(naked)]
 pub unsafe extern "C-unwind" fn rdma_get_cm_event(
     channel: *mut rdma_event_channel,
@@ -269,19 +268,6 @@ pub unsafe extern "C-unwind" fn rdma_get_cm_event(
     core::arch::naked_asm!("mov rdx, [rsp]", "jmp {get}", get = sym get_cm_event);
     #[cfg(target_arch = "aarch64")]
     core::arch::naked_asm!("mov x2, x30", "b {get}", get = sym get_cm_event);
-}
-
-/// The same for processors on which we do not read the return address.
-///
-/// # Safety
-/// As above.
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub unsafe extern "C-unwind" fn rdma_get_cm_event(
-    channel: *mut rdma_event_channel,
-    event: *mut *mut rdma_cm_event,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { get_cm_event(channel, event, 0) }
 }
 
 unsafe extern "C-unwind" fn get_cm_event(

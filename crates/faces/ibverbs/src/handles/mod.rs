@@ -303,28 +303,17 @@ impl<K: Kind> Deref for Session<K> {
 /// A number that no other living thread of the process has.
 #[inline]
 pub fn this_thread() -> usize {
+    let pointer: usize;
+    // SAFETY: reads the word which the ABI places at the thread pointer: its own address.
     #[cfg(target_arch = "x86_64")]
-    {
-        let pointer: usize;
-        // SAFETY: reads the word which the ABI places at the thread pointer: its own address.
-        unsafe {
-            core::arch::asm!("mov {}, fs:[0]", out(reg) pointer,
-                options(nostack, preserves_flags, readonly, pure));
-        }
-        pointer
+    unsafe {
+        core::arch::asm!("mov {}, fs:[0]", out(reg) pointer,
+            options(nostack, preserves_flags, readonly, pure));
     }
+    // SAFETY: reads the thread pointer.
     #[cfg(target_arch = "aarch64")]
-    {
-        let pointer: usize;
-        // SAFETY: reads the thread pointer.
-        unsafe {
-            core::arch::asm!("mrs {}, tpidr_el0", out(reg) pointer, options(nostack, nomem, preserves_flags));
-        }
-        pointer
+    unsafe {
+        core::arch::asm!("mrs {}, tpidr_el0", out(reg) pointer, options(nostack, nomem, preserves_flags));
     }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    {
-        thread_local!(static HERE: u8 = const { 0 });
-        HERE.with(|here| core::ptr::from_ref(here) as usize)
-    }
+    pointer
 }

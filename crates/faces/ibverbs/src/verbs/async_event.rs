@@ -14,7 +14,6 @@ use core::ffi::c_int;
 ///
 /// "C-unwind", because a thread can be cancelled while it waits. Passes its return address on, like
 /// `ibv_get_cq_event`.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[unsafe(naked)]
 pub unsafe extern "C-unwind" fn ibv_get_async_event(
     context: *mut ibv_context,
@@ -24,16 +23,6 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
     core::arch::naked_asm!("mov rdx, [rsp]", "jmp {get}", get = sym get_async_event);
     #[cfg(target_arch = "aarch64")]
     core::arch::naked_asm!("mov x2, x30", "b {get}", get = sym get_async_event);
-}
-
-/// Like the function above, on processors where the library does not read the return address.
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub unsafe extern "C-unwind" fn ibv_get_async_event(
-    context: *mut ibv_context,
-    event: *mut ibv_async_event,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { get_async_event(context, event, 0) }
 }
 
 unsafe extern "C-unwind" fn get_async_event(

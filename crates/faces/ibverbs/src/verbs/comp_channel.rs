@@ -44,7 +44,6 @@ pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel
 ///
 /// "C-unwind", because a thread can be cancelled while it waits. Passes its return address on, like
 /// `req_notify_cq`.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[unsafe(naked)]
 pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     channel: *mut ibv_comp_channel,
@@ -55,17 +54,6 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     core::arch::naked_asm!("mov rcx, [rsp]", "jmp {get}", get = sym get_cq_event);
     #[cfg(target_arch = "aarch64")]
     core::arch::naked_asm!("mov x3, x30", "b {get}", get = sym get_cq_event);
-}
-
-/// Like the function above, on processors where the library does not read the return address.
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub unsafe extern "C-unwind" fn ibv_get_cq_event(
-    channel: *mut ibv_comp_channel,
-    cq: *mut *mut ibv_cq,
-    cq_context: *mut *mut c_void,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { get_cq_event(channel, cq, cq_context, 0) }
 }
 
 unsafe extern "C-unwind" fn get_cq_event(

@@ -39,7 +39,6 @@ pub fn replace_qp(c: &mut ibv_qp_ex) {
 /// arguments.
 macro_rules! with_address {
     ($name:ident($($arg:ident: $ty:ty),*) -> $answer:ty => $to:ident, $x86:literal, $x86_frame:literal, $arm:literal, $arm_frame:literal) => {
-        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
         #[unsafe(naked)]
         unsafe extern "C" fn $name($($arg: $ty),*) -> $answer {
             #[cfg(target_arch = "x86_64")]
@@ -56,12 +55,6 @@ macro_rules! with_address {
                 "b {to}",
                 to = sym $to
             );
-        }
-
-        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-        unsafe extern "C" fn $name($($arg: $ty),*) -> $answer {
-            // SAFETY: the caller's promise.
-            unsafe { $to($($arg,)* 0, 0) }
         }
     };
 }
