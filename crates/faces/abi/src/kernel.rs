@@ -3,7 +3,7 @@
 
 use core::ffi::c_int;
 
-use super::{ibv_ah_attr, ibv_gid, ibv_global_route};
+use super::{ibv_ah_attr, ibv_gid, ibv_global_route, ibv_qp_attr, ibv_qp_cap};
 use crate::c_types;
 
 c_types! {
@@ -128,6 +128,45 @@ impl From<&ib_uverbs_ah_attr> for ibv_ah_attr {
             static_rate: kern.static_rate,
             is_global: kern.is_global,
             port_num: kern.port_num,
+        }
+    }
+}
+
+impl From<&ib_uverbs_qp_attr> for ibv_qp_attr {
+    fn from(kern: &ib_uverbs_qp_attr) -> Self {
+        ibv_qp_attr {
+            qp_state: kern.qp_state,
+            cur_qp_state: kern.cur_qp_state,
+            path_mtu: kern.path_mtu,
+            path_mig_state: kern.path_mig_state,
+            qkey: kern.qkey,
+            rq_psn: kern.rq_psn,
+            sq_psn: kern.sq_psn,
+            dest_qp_num: kern.dest_qp_num,
+            qp_access_flags: kern.qp_access_flags,
+            cap: ibv_qp_cap {
+                max_send_wr: kern.max_send_wr,
+                max_recv_wr: kern.max_recv_wr,
+                max_send_sge: kern.max_send_sge,
+                max_recv_sge: kern.max_recv_sge,
+                max_inline_data: kern.max_inline_data,
+            },
+            ah_attr: (&kern.ah_attr).into(),
+            alt_ah_attr: (&kern.alt_ah_attr).into(),
+            pkey_index: kern.pkey_index,
+            alt_pkey_index: kern.alt_pkey_index,
+            en_sqd_async_notify: kern.en_sqd_async_notify,
+            sq_draining: kern.sq_draining,
+            max_rd_atomic: kern.max_rd_atomic,
+            max_dest_rd_atomic: kern.max_dest_rd_atomic,
+            min_rnr_timer: kern.min_rnr_timer,
+            port_num: kern.port_num,
+            timeout: kern.timeout,
+            retry_cnt: kern.retry_cnt,
+            rnr_retry: kern.rnr_retry,
+            alt_port_num: kern.alt_port_num,
+            alt_timeout: kern.alt_timeout,
+            rate_limit: 0,
         }
     }
 }

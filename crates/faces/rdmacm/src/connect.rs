@@ -7,7 +7,7 @@ use crate::confirm::confirm;
 use crate::error::{Errno, ErrnoResult, zero_or_minus_one};
 use crate::id::Id;
 use crate::query::query_address;
-use crate::{command, event, event_object, qp};
+use crate::{command, event, qp};
 use adverb_abi::Plain;
 use adverb_abi::rdma_user_cm::*;
 
@@ -120,7 +120,7 @@ unsafe fn accept(id: &Id, param: Option<&rdma_conn_param>) -> ErrnoResult {
         return Err(Errno(libc::EINVAL));
     }
     let limits = id.device(|device| Ok(device.limits))?;
-    let (resources, depth, ece) = id.with(|state| {
+    let (depths, ece) = id.with(|state| {
         // Defaults are the peer's values, limited by the device.
         state.initiator_depth = match param {
             Some(p) if p.initiator_depth != MAX_INIT_DEPTH => p.initiator_depth,
@@ -136,11 +136,12 @@ unsafe fn accept(id: &Id, param: Option<&rdma_conn_param>) -> ErrnoResult {
             vendor_id: state.remote_ece.vendor_id,
             attr_mod: state.local_ece.options,
         };
-        (state.responder_resources, state.initiator_depth, ece)
+        let (responder_resources, initiator_depth) =
+            (state.responder_resources, state.initiator_depth);
+        (qp::Depths { responder_resources, initiator_depth }, ece)
     });
     if !id.is_datagram() {
-        qp::to_receive(id, Some(resources))?;
-        qp::to_send(id, Some(depth))?;
+        qp::to_send(id, Some(depths))?;
     }
     // SAFETY: the caller's word.
     let conn_param = unsafe { to_send(id, param) }?;
@@ -152,7 +153,7 @@ unsafe fn accept(id: &Id, param: Option<&rdma_conn_param>) -> ErrnoResult {
     if id.is_datagram() {
         // A datagram id has no event to wait for.
         if id.with(|s| s.sync) {
-            event_object::drop_of(id);
+            event::object::drop_of(id);
         }
         return Ok(());
     }

@@ -6,7 +6,7 @@ use core::ptr::null_mut;
 use crate::abi::cma::*;
 use crate::error::{Errno, ErrnoResult, zero_or_minus_one};
 use crate::id::{self, Id};
-use crate::{address, event, event_object, options, qp, srq};
+use crate::{address, event, options, qp, srq};
 use adverb_abi::{ibv_pd, ibv_qp_init_attr};
 
 /// Time limit for resolving the address, and again for resolving the route.
@@ -80,7 +80,7 @@ fn request(listener: &Id) -> ErrnoResult<*mut rdma_cm_id> {
     if !sync {
         return Err(Errno(libc::EINVAL));
     }
-    event_object::drop_of(listener);
+    event::object::drop_of(listener);
     let event = event::next(listener.fd())?;
     // SAFETY: the event was just read and is not acknowledged.
     let (kind, status, new) = unsafe { ((*event).event, (*event).status, (*event).id) };
@@ -143,7 +143,7 @@ pub unsafe extern "C-unwind" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
         if !known.public.srq.get().is_null() {
             srq::rdma_destroy_srq(id);
         }
-        event_object::rdma_destroy_id(id);
+        event::object::rdma_destroy_id(id);
     }
 }
 

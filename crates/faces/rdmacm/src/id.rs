@@ -14,7 +14,6 @@ use libc::sockaddr_storage;
 use crate::abi::cma::*;
 use crate::device::Use;
 use crate::error::{Errno, ErrnoResult, zero_or_minus_one};
-use crate::event_name::name_of;
 use crate::live::Live;
 use crate::{addrinfo, channel, command};
 use adverb_abi::rdma_user_cm::*;
@@ -271,7 +270,8 @@ impl Id {
             let late = self.acknowledged.wait_for(&mut state, ACK_NOTICE);
             if late && !said {
                 said = true;
-                let kinds: Vec<_> = state.open.iter().map(|k| name_of(*k)).collect();
+                let kinds: Vec<_> =
+                    state.open.iter().map(|k| event_name(*k).to_string_lossy()).collect();
                 eprintln!(
                     "adverb: warn: {} waits for the acknowledgement of {missing} event(s) \
                      returned by rdma_get_cm_event: {}; call rdma_ack_cm_event for each",

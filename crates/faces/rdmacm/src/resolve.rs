@@ -8,7 +8,7 @@ use crate::abi::cma::*;
 use crate::addrinfo::{self, Why};
 use crate::error::{Errno, ErrnoResult, zero_or_minus_one};
 use crate::id::Id;
-use crate::{command, event, services};
+use crate::{command, event};
 use adverb_abi::Plain;
 use adverb_abi::rdma_user_cm::*;
 
@@ -119,7 +119,9 @@ pub unsafe extern "C-unwind" fn rdma_resolve_addrinfo(
             return Err(Errno(libc::EBUSY));
         }
         // SAFETY: the caller's word.
-        unsafe { start(id, node, service, hints.as_ref()) }.inspect_err(|_| services::failed(id))
+        unsafe { start(id, node, service, hints.as_ref()) }.inspect_err(|_| {
+            id.with(|state| state.resolving = false);
+        })
     }))
 }
 

@@ -1,7 +1,7 @@
 //! The types of `rdma/rdma_cma.h`.
 
 use core::cell::Cell;
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 
 use libc::{size_t, sockaddr, sockaddr_storage, socklen_t};
 
@@ -12,38 +12,52 @@ pub const AF_IB: c_int = 27;
 
 /// A value of `rdma_cm_event_type`.
 pub type EventType = u32;
-/// See `rdma_cm_event_type`.
-pub const ADDR_RESOLVED: EventType = 0;
-/// See `rdma_cm_event_type`.
-pub const ADDR_ERROR: EventType = 1;
-/// See `rdma_cm_event_type`.
-pub const ROUTE_RESOLVED: EventType = 2;
-/// See `rdma_cm_event_type`.
-pub const ROUTE_ERROR: EventType = 3;
-/// See `rdma_cm_event_type`.
-pub const CONNECT_REQUEST: EventType = 4;
-/// See `rdma_cm_event_type`.
-pub const CONNECT_RESPONSE: EventType = 5;
-/// See `rdma_cm_event_type`.
-pub const CONNECT_ERROR: EventType = 6;
-/// See `rdma_cm_event_type`.
-pub const REJECTED: EventType = 8;
-/// See `rdma_cm_event_type`.
-pub const ESTABLISHED: EventType = 9;
-/// See `rdma_cm_event_type`.
-pub const DISCONNECTED: EventType = 10;
-/// See `rdma_cm_event_type`.
-pub const MULTICAST_JOIN: EventType = 12;
-/// See `rdma_cm_event_type`.
-pub const MULTICAST_ERROR: EventType = 13;
-/// See `rdma_cm_event_type` of rdma-core 60.
-pub const ADDRINFO_RESOLVED: EventType = 16;
-/// See `rdma_cm_event_type` of rdma-core 60.
-pub const ADDRINFO_ERROR: EventType = 17;
-/// See `rdma_cm_event_type` of rdma-core 60.
-pub const USER: EventType = 18;
-/// See `rdma_cm_event_type` of rdma-core 60.
-pub const INTERNAL: EventType = 19;
+
+/// Defines the values of `rdma_cm_event_type`, and their names.
+macro_rules! events {
+    ($($name:ident = $number:literal,)*) => {
+        $(
+            #[doc = concat!("`RDMA_CM_EVENT_", stringify!($name), "`.")]
+            pub const $name: EventType = $number;
+        )*
+
+        /// The name of a kind of event, with a zero at its end.
+        pub const fn event_name(kind: EventType) -> &'static CStr {
+            let name = match kind {
+                $($name => concat!("RDMA_CM_EVENT_", stringify!($name), "\0"),)*
+                _ => "UNKNOWN EVENT\0",
+            };
+            match CStr::from_bytes_with_nul(name.as_bytes()) {
+                Ok(name) => name,
+                Err(_) => c"",
+            }
+        }
+    };
+}
+
+// From `ADDRINFO_RESOLVED` on: of rdma-core 60.
+events! {
+    ADDR_RESOLVED = 0,
+    ADDR_ERROR = 1,
+    ROUTE_RESOLVED = 2,
+    ROUTE_ERROR = 3,
+    CONNECT_REQUEST = 4,
+    CONNECT_RESPONSE = 5,
+    CONNECT_ERROR = 6,
+    UNREACHABLE = 7,
+    REJECTED = 8,
+    ESTABLISHED = 9,
+    DISCONNECTED = 10,
+    DEVICE_REMOVAL = 11,
+    MULTICAST_JOIN = 12,
+    MULTICAST_ERROR = 13,
+    ADDR_CHANGE = 14,
+    TIMEWAIT_EXIT = 15,
+    ADDRINFO_RESOLVED = 16,
+    ADDRINFO_ERROR = 17,
+    USER = 18,
+    INTERNAL = 19,
+}
 
 /// `RDMA_PS_IPOIB`.
 pub const PS_IPOIB: u32 = 0x0002;
