@@ -65,6 +65,44 @@ pub trait Handle: Sized {
     type Object: Kind;
 }
 
+/// Lists the kinds: number, library's part, visible part, types of handles, where the handle points
+/// into the visible part, and the name in messages. The last column says whether the first type of
+/// handle has the fields `context` and `handle`. The visible part begins with this type, unless the
+/// handle points elsewhere.
+macro_rules! kinds {
+    ($(
+        $number:literal $object:ty: $visible:ty, [$first:ty $(, $handle:ty)*] $(at $at:expr)?, $name:literal,
+        { $($field:ident)* };
+    )*) => { $(
+        impl $crate::handles::Kind for $object {
+            type Visible = $visible;
+            const KIND: u8 = $number;
+            const NAME: &'static str = $name;
+            $( const AT: usize = $at; )?
+            fn slab() -> &'static $crate::handles::Slab<Self> {
+                static SLAB: $crate::handles::Slab<$object> = $crate::handles::Slab::new();
+                &SLAB
+            }
+            #[allow(clippy::needless_update, unused_variables, reason = "not every type has the fields")]
+            unsafe fn says(visible: *const $visible) -> $crate::handles::Says {
+                $crate::handles::Says {
+                    // SAFETY: the caller guarantees memory of this type. The program may have
+                    // written any value there.
+                    $( $field: Some(unsafe { (*visible.cast::<$first>()).$field }), )*
+                    ..Default::default()
+                }
+            }
+        }
+        impl $crate::handles::Handle for $first {
+            type Object = $object;
+        }
+        $( impl $crate::handles::Handle for $handle {
+            type Object = $object;
+        } )*
+    )* };
+}
+pub(crate) use kinds;
+
 /// The origin of an object.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin {

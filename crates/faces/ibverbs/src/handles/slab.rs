@@ -6,6 +6,7 @@ use adverb_device::{Errno, Error};
 use adverb_sync::Mutex;
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// This many objects of a kind are destroyed before the memory of the first serves a new object.
@@ -313,8 +314,8 @@ struct Lists<K: Kind> {
     dead: Queue<K>,
     /// Reserved slots that were not needed.
     spare: Queue<K>,
-    /// Unused slots of the newest chunk: the address of the next slot, and the end.
-    fresh: (usize, usize),
+    /// Addresses of the unused slots of the newest chunk.
+    fresh: Range<usize>,
 }
 
 /// A linked list of slots. Each slot names the next, so nothing is allocated under the locks. A
@@ -355,7 +356,7 @@ impl<K: Kind> Queue<K> {
 impl<K: Kind> Slab<K> {
     /// An empty slab.
     pub const fn new() -> Self {
-        Slab { lists: Mutex::new(Lists { dead: Queue::new(), spare: Queue::new(), fresh: (0, 0) }) }
+        Slab { lists: Mutex::new(Lists { dead: Queue::new(), spare: Queue::new(), fresh: 0..0 }) }
     }
     /// Reserves a slot.
     ///
@@ -374,15 +375,12 @@ impl<K: Kind> Slab<K> {
         if let Some(slot) = used {
             return Ok(Reserved { slot });
         }
-        let address = {
-            if lists.fresh.0 == lists.fresh.1 {
-                let base = chunks::add(K::KIND)?;
-                lists.fresh = (base, base + Slot::<K>::COUNT * Slot::<K>::STRIDE);
-            }
-            let next = lists.fresh.0;
-            lists.fresh.0 += Slot::<K>::STRIDE;
-            next
-        };
+        if lists.fresh.is_empty() {
+            let base = chunks::add(K::KIND)?;
+            lists.fresh = base..base + Slot::<K>::COUNT * Slot::<K>::STRIDE;
+        }
+        let address = lists.fresh.start;
+        lists.fresh.start += Slot::<K>::STRIDE;
         // SAFETY: the address of a slot of this kind (see `Slot::at`); all lists hold only such
         // addresses.
         Ok(Reserved { slot: unsafe { &*(address as *const Slot<K>) } })

@@ -18,21 +18,9 @@ struct Visible {
     words: [u64; 5],
 }
 
-impl Kind for Counted {
-    type Visible = Visible;
-    const KIND: u8 = 200;
-    const NAME: &'static str = "counted object";
-    fn slab() -> &'static Slab<Self> {
-        static SLAB: Slab<Counted> = Slab::new();
-        &SLAB
-    }
-    unsafe fn says(_: *const Visible) -> Says {
-        Says::default()
-    }
-}
-
-impl Handle for Visible {
-    type Object = Counted;
+kinds! {
+    200 Counted: Visible, [Visible], "counted object", {};
+    201 Watched: WatchedVisible, [WatchedVisible], "watched object", {};
 }
 
 fn make(count: &Arc<AtomicUsize>) -> *mut Visible {
@@ -161,23 +149,6 @@ impl Drop for Watched {
 
 #[repr(C)]
 struct WatchedVisible(u64);
-
-impl Kind for Watched {
-    type Visible = WatchedVisible;
-    const KIND: u8 = 201;
-    const NAME: &'static str = "watched object";
-    fn slab() -> &'static Slab<Self> {
-        static SLAB: Slab<Watched> = Slab::new();
-        &SLAB
-    }
-    unsafe fn says(_: *const WatchedVisible) -> Says {
-        Says::default()
-    }
-}
-
-impl Handle for WatchedVisible {
-    type Object = Watched;
-}
 
 /// Threads use an object, one of them as owner, while another thread destroys the object. No thread
 /// is inside when the library's part is dropped, and the part is dropped.
