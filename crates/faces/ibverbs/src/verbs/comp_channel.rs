@@ -2,7 +2,7 @@
 use super::held::hold;
 use super::observers::call::{Call, CallOutcome, Event, Kind, Taken, What};
 use super::observers::list::{observe, tell};
-use super::{acknowledged, done, failed, failed_minus_one, failed_null};
+use super::{acknowledged, end, failed, failed_minus_one, failed_null};
 use crate::abi::*;
 use crate::errno;
 use crate::handles::{Origin, hot, live, reserve};
@@ -30,14 +30,11 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
 
 /// Destroys a completion channel; EBUSY while CQs use it (CHN-6).
 pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
-    let end = || {
-        let obj = live(channel)?.end()?;
+    end("ibv_destroy_comp_channel", channel, |obj| {
         obj.channel.destroy()?;
-        obj.finish();
         tell(Event::Ended(Kind::Channel, channel as usize));
         Ok(())
-    };
-    done("ibv_destroy_comp_channel", end())
+    })
 }
 
 /// Waits for an event and returns its CQ (CHN-1, CHN-2, CHN-7).

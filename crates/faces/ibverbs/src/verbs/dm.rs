@@ -1,7 +1,7 @@
 //! Device memory.
 use super::post::slice;
 use super::region::{self, access_of};
-use super::{done, failed, failed_null, files};
+use super::{done, end, failed_null, files, only_bits};
 use crate::abi::*;
 use crate::handles::{Origin, Reserved, live, live_in, reserve};
 use crate::objects::{DmObj, MrKind};
@@ -36,12 +36,7 @@ pub unsafe extern "C" fn alloc_dm(
 
 fn alloc(context: *mut ibv_context, attr: &ibv_alloc_dm_attr) -> Result<*mut ibv_dm, Error> {
     let obj = live(context)?;
-    if attr.comp_mask != 0 {
-        return Err(Error::invalid(
-            format!("comp_mask is {:#x}", attr.comp_mask),
-            "no bits are defined",
-        ));
-    }
+    only_bits("comp_mask is", attr.comp_mask, 0)?;
     let place = reserve()?;
     let dm = Dm::alloc(&obj.context, attr.length as u64, attr.log_align_req)?;
     let file = obj.file.number();
@@ -51,13 +46,7 @@ fn alloc(context: *mut ibv_context, attr: &ibv_alloc_dm_attr) -> Result<*mut ibv
 
 /// Slot `free_dm`.
 pub unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
-    let end = || {
-        let obj = live(dm)?.end()?;
-        files::end_dm(obj.origin().handle, || obj.dm.free())?;
-        obj.finish();
-        Ok(())
-    };
-    done("ibv_free_dm", end())
+    end("ibv_free_dm", dm, |obj| files::end_dm(obj.origin().handle, || obj.dm.free()))
 }
 
 /// Slot `reg_dm_mr`.
@@ -111,17 +100,15 @@ pub unsafe extern "C" fn memcpy_from_dm(
     dm_offset: u64,
     length: size_t,
 ) -> c_int {
-    let obj = match live(dm) {
-        Ok(obj) => obj,
-        Err(e) => return failed("ibv_memcpy_from_dm", &e),
+    let copy = || {
+        let obj = live(dm)?;
+        if length == 0 {
+            return Ok(());
+        }
+        check_units(dm_offset, length)?;
+        // SAFETY: the program's `length` bytes.
+        let to = unsafe { core::slice::from_raw_parts_mut(host_addr.cast::<u8>(), length) };
+        obj.dm.read(dm_offset, to)
     };
-    if length == 0 {
-        return 0;
-    }
-    // SAFETY: the program's `length` bytes.
-    let to = unsafe { core::slice::from_raw_parts_mut(host_addr.cast::<u8>(), length) };
-    done(
-        "ibv_memcpy_from_dm",
-        check_units(dm_offset, length).and_then(|()| obj.dm.read(dm_offset, to)),
-    )
+    done("ibv_memcpy_from_dm", copy())
 }

@@ -2,7 +2,7 @@
 
 use core::ffi::c_int;
 
-use super::{done, failed, failed_null, files};
+use super::{end, failed, failed_null, files, only_bits};
 use crate::abi::*;
 use crate::handles::{Handle, Origin, live, reserve};
 use crate::objects::FlowObj;
@@ -48,13 +48,7 @@ unsafe fn create(qp: *mut ibv_qp, attr: *const ibv_flow_attr) -> Result<*mut ibv
 
 /// Slot `ibv_destroy_flow`.
 pub unsafe extern "C" fn destroy_flow(flow: *mut ibv_flow) -> c_int {
-    let destroy = || {
-        let obj = live(flow)?.end()?;
-        obj.flow.destroy()?;
-        obj.finish();
-        Ok(())
-    };
-    done("ibv_destroy_flow", destroy())
+    end("ibv_destroy_flow", flow, |obj| obj.flow.destroy())
 }
 
 /// # Safety
@@ -62,12 +56,7 @@ pub unsafe extern "C" fn destroy_flow(flow: *mut ibv_flow) -> c_int {
 unsafe fn rule(attr: *const ibv_flow_attr) -> Result<Rule, Error> {
     // SAFETY: the caller's promise.
     let a = unsafe { &*attr };
-    if a.comp_mask != 0 {
-        return Err(Error::invalid(
-            format!("comp_mask is {:#x}", a.comp_mask),
-            "no bits are defined",
-        ));
-    }
+    only_bits("comp_mask is", a.comp_mask, 0)?;
     if a.flags & !IBV_FLOW_ATTR_FLAGS_DONT_TRAP != 0 {
         let text = format!("flags {:#x}: only IBV_FLOW_ATTR_FLAGS_DONT_TRAP is offered", a.flags);
         return Err(Error::unsupported(text));

@@ -5,7 +5,7 @@ pub use super::buf::{ibv_alloc_buf, ibv_export_buf_dmabuf_fd, ibv_free_buf, ibv_
 use super::observers::call::{Event, Kind};
 use super::observers::list::tell;
 use super::region::{access_of, give, register, register_with};
-use super::{buf, dmabuf, done, failed, failed_null, files};
+use super::{buf, dmabuf, done, end, failed, failed_null, files, only_bits};
 use crate::abi::*;
 use crate::errno;
 use crate::handles::{live, live_in, reserve};
@@ -73,12 +73,7 @@ unsafe fn register_ex(pd: *mut ibv_pd, attr: &ibv_mr_init_attr) -> Result<*mut i
         | IBV_REG_MR_MASK_FD_OFFSET
         | IBV_REG_MR_MASK_DMAH
         | IBV_REG_MR_MASK_BUF;
-    if attr.comp_mask & !KNOWN != 0 {
-        return Err(Error::invalid(
-            format!("comp_mask is {:#x}", attr.comp_mask),
-            "unknown bits are set",
-        ));
-    }
+    only_bits("comp_mask is", attr.comp_mask, KNOWN)?;
     let dmah = if has(IBV_REG_MR_MASK_DMAH) {
         if attr.access as u32 & IBV_ACCESS_ON_DEMAND != 0 {
             return Err(Error::invalid("access", "memory on demand takes no DMA handle"));
@@ -183,16 +178,13 @@ pub unsafe extern "C" fn ibv_rereg_mr(
 
 /// Ends a registration.
 pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
-    let end = || {
-        let obj = live(mr)?.end()?;
+    end("ibv_dereg_mr", mr, |obj| {
         tell(Event::Deregistering(&obj.mr));
         files::end_mr(obj.origin().handle, || obj.mr.dereg())?;
         tell(Event::Deregistered(&obj.mr));
         tell(Event::Ended(Kind::Region, mr as usize));
-        obj.finish();
         Ok(())
-    };
-    done("ibv_dereg_mr", end())
+    })
 }
 
 /// Slot `alloc_null_mr`.

@@ -2,7 +2,7 @@
 use crate::abi::*;
 use crate::handles::{hot, maybe_in};
 use crate::verbs::alone::Alone;
-use crate::verbs::{mw, put};
+use crate::verbs::{count_of, mw, put};
 use adverb_device::Error;
 use adverb_device::engine::wr::{MwBind, Remote, UdDest};
 use adverb_device::engine::{Access, Payload, QpType, RecvWr, SendFlags, SendOp, SendWr, Sge};
@@ -166,9 +166,7 @@ unsafe fn with_request<R>(
         None
     };
     let flags = SendFlags::from_bits_truncate(wr.send_flags) - SendFlags::RENDEZVOUS;
-    let count = usize::try_from(wr.num_sge).map_err(|_| {
-        Error::invalid(format!("num_sge is {}", wr.num_sge), "must not be negative")
-    })?;
+    let count = count_of("num_sge", wr.num_sge)?;
     // SAFETY: the program passes `num_sge` entries; the layouts agree (above).
     let sges = unsafe { slice(wr.sg_list.cast::<Sge>(), count) };
     // SAFETY: a plain word of the union.
@@ -327,17 +325,11 @@ pub(super) unsafe fn post_each(
     while !next.is_null() {
         // SAFETY: the caller's promise.
         let request = unsafe { &*next };
-        let posted = match usize::try_from(request.num_sge) {
-            Ok(count) => {
-                // SAFETY: `num_sge` entries; the layouts agree (above).
-                let sges = unsafe { slice(request.sg_list.cast::<Sge>(), count) };
-                post(&RecvWr { wr_id: request.wr_id, sges })
-            }
-            Err(_) => Err(Error::invalid(
-                format!("num_sge is {}", request.num_sge),
-                "must not be negative",
-            )),
-        };
+        let posted = count_of("num_sge", request.num_sge).and_then(|count| {
+            // SAFETY: `num_sge` entries; the layouts agree (above).
+            let sges = unsafe { slice(request.sg_list.cast::<Sge>(), count) };
+            post(&RecvWr { wr_id: request.wr_id, sges })
+        });
         if let Err(e) = posted {
             return Err((next, e));
         }

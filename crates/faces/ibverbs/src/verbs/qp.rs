@@ -155,13 +155,8 @@ unsafe fn create(
             Some(pd) => custom_alloc(pd, size_of::<QpObj>(), 64, RESOURCE_QP)?,
             None => None,
         };
-        let qp = match Qp::new(&owner.context, pd.as_ref().map(|p| &p.pd), &init) {
-            Ok(qp) => qp,
-            Err(e) => {
-                custom.into_iter().for_each(|c| custom_free(c));
-                return Err(e);
-            }
-        };
+        let qp = Qp::new(&owner.context, pd.as_ref().map(|p| &p.pd), &init)
+            .inspect_err(|_| custom_free(custom))?;
         if flags & block != 0 {
             qp.block_own_multicast();
         }
@@ -311,42 +306,37 @@ pub unsafe extern "C" fn ibv_query_qp(
     attr_mask: c_int,
     init_attr: *mut ibv_qp_init_attr,
 ) -> c_int {
-    let obj = match live(qp) {
-        Ok(obj) => obj,
-        Err(e) => return failed("ibv_query_qp", &e),
-    };
-    if obj.qp.context().node().is_stale() {
-        return failed(
-            "ibv_query_qp",
-            &Error::new(adverb_device::Errno::EIO, "the queue pair belongs to the parent"),
-        );
-    }
-    if let Err(e) = obj.qp.context().check_device() {
-        return failed("ibv_query_qp", &e);
-    }
-    let now = obj.qp.query();
-    let mut out = ibv_qp_attr::zeroed();
-    attr_out(&now, &mut out);
-    // SAFETY: the program's places; the visible fields of a live handle.
-    unsafe {
-        if attr_mask as u32 & AttrMask::STATE.bits() != 0 {
-            (*qp).state = out.qp_state;
+    let query = || {
+        let obj = live(qp)?;
+        if obj.qp.context().node().is_stale() {
+            return Err(Error::new(Errno::EIO, "the queue pair belongs to the parent"));
         }
-        attr.write(out);
-        init_attr.write(ibv_qp_init_attr {
-            qp_context: (*qp).qp_context,
-            send_cq: (*qp).send_cq,
-            recv_cq: (*qp).recv_cq,
-            srq: (*qp).srq,
-            cap: cap_out(&now.cap),
-            qp_type: (*qp).qp_type,
-            sq_sig_all: c_int::from(obj.qp.signals_all()),
-        });
-    }
-    0
+        obj.qp.context().check_device()?;
+        let now = obj.qp.query();
+        let out = attr_out(&now);
+        // SAFETY: the program's places; the visible fields of a live handle.
+        unsafe {
+            if attr_mask as u32 & AttrMask::STATE.bits() != 0 {
+                (*qp).state = out.qp_state;
+            }
+            attr.write(out);
+            init_attr.write(ibv_qp_init_attr {
+                qp_context: (*qp).qp_context,
+                send_cq: (*qp).send_cq,
+                recv_cq: (*qp).recv_cq,
+                srq: (*qp).srq,
+                cap: cap_out(&now.cap),
+                qp_type: (*qp).qp_type,
+                sq_sig_all: c_int::from(obj.qp.signals_all()),
+            });
+        }
+        Ok(())
+    };
+    done("ibv_query_qp", query())
 }
 
-fn attr_out(a: &QpAttr, out: &mut ibv_qp_attr) {
+fn attr_out(a: &QpAttr) -> ibv_qp_attr {
+    let mut out = ibv_qp_attr::zeroed();
     out.qp_state = a.state as u32;
     out.cur_qp_state = a.state as u32;
     out.path_mtu = a.path_mtu as u32;
@@ -373,6 +363,7 @@ fn attr_out(a: &QpAttr, out: &mut ibv_qp_attr) {
     out.alt_port_num = a.alt_port_num;
     out.alt_timeout = a.alt_timeout;
     out.rate_limit = a.rate_limit;
+    out
 }
 
 /// Destroys a QP.
@@ -407,11 +398,9 @@ fn destroy(qp: *mut ibv_qp) -> Result<(), Error> {
     let custom = obj.custom;
     wr_api::leave_own(&obj);
     obj.finish();
-    if let Some(custom) = custom {
-        // SAFETY: the program's memory of the queue pair, which is no longer used. It is freed
-        // once, by the thread that ended the queue pair.
-        unsafe { custom_free(custom) };
-    }
+    // SAFETY: the program's memory of the queue pair, which is no longer used. It is freed once, by
+    // the thread that ended the queue pair.
+    unsafe { custom_free(custom) };
     Ok(())
 }
 
@@ -463,10 +452,7 @@ pub unsafe extern "C" fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_in
 
 /// The options of enhanced connection establishment. EOPNOTSUPP tells programs that there are none.
 pub unsafe extern "C" fn ibv_query_ece(qp: *mut ibv_qp, _ece: *mut ibv_ece) -> c_int {
-    match live(qp) {
-        Err(e) => failed("ibv_query_ece", &e),
-        Ok(_) => failed("ibv_query_ece", &Error::unsupported(NO_ECE)),
-    }
+    done("ibv_query_ece", live(qp).and(Err(Error::unsupported(NO_ECE))))
 }
 
 /// Does data arrive in order? 0 means no promise, because a retransmission may write again.

@@ -3,7 +3,7 @@ use super::observers::call::{Event, Kind, Numbered};
 use super::observers::list::tell;
 use super::pd::{custom_alloc, custom_free};
 use super::tags::MAX_TAG_OPS;
-use super::{done, failed_null, files};
+use super::{done, failed_null, files, only_bits};
 use crate::abi::*;
 use crate::handles::{Origin, live, live_in, reserve};
 use crate::objects::SrqObj;
@@ -152,10 +152,7 @@ pub unsafe extern "C" fn ibv_modify_srq(
         // SAFETY: the program's attributes.
         let attr = unsafe { &*srq_attr };
         let mask = srq_attr_mask as u32;
-        if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
-            let what = format!("srq_attr_mask is {mask:#x}");
-            return Err(Error::invalid(what, "unknown bits are set"));
-        }
+        only_bits("srq_attr_mask is", mask, IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)?;
         let given = |bit, value| (mask & bit != 0).then_some(value);
         obj.srq.modify(given(IBV_SRQ_MAX_WR, attr.max_wr), given(IBV_SRQ_LIMIT, attr.srq_limit))
     };
@@ -187,11 +184,9 @@ fn destroy(srq: *mut ibv_srq) -> Result<(), Error> {
     tell(Event::Ended(Kind::Srq, srq as usize));
     let custom = obj.custom;
     obj.finish();
-    if let Some(custom) = custom {
-        // SAFETY: the program's memory for the queue. No object lies in it, and it is freed once,
-        // by the thread that ended the queue.
-        unsafe { custom_free(custom) };
-    }
+    // SAFETY: the program's memory for the queue. No object lies in it, and it is freed once, by the
+    // thread that ended the queue.
+    unsafe { custom_free(custom) };
     Ok(())
 }
 

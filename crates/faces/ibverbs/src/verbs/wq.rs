@@ -5,7 +5,7 @@ use core::ffi::c_int;
 use std::sync::Arc;
 
 use super::post::{post_each, report, slice};
-use super::{done, failed_null, files, qp_handle};
+use super::{done, end, failed_null, files, only_bits, qp_handle};
 use crate::abi::*;
 use crate::handles::{Origin, hot, live, live_in, reserve};
 use crate::objects::{IndTableObj, QpObj, WqObj};
@@ -114,13 +114,7 @@ pub unsafe extern "C" fn modify_wq(wq: *mut ibv_wq, attr: *mut ibv_wq_attr) -> c
 
 /// Slot `destroy_wq`.
 pub unsafe extern "C" fn destroy_wq(wq: *mut ibv_wq) -> c_int {
-    let destroy = || {
-        let obj = live(wq)?.end()?;
-        obj.wq.destroy()?;
-        obj.finish();
-        Ok(())
-    };
-    done("ibv_destroy_wq", destroy())
+    end("ibv_destroy_wq", wq, |obj| obj.wq.destroy())
 }
 
 /// Slot `create_rwq_ind_table`.
@@ -144,10 +138,7 @@ unsafe fn create_table(
     let attr = unsafe { &*attr };
     let file = owner.file.number();
     let log = attr.log_ind_tbl_size;
-    if attr.comp_mask != 0 {
-        let what = format!("comp_mask is {:#x}", attr.comp_mask);
-        return Err(Error::invalid(what, "no bits are defined"));
-    }
+    only_bits("comp_mask is", attr.comp_mask, 0)?;
     if log > MAX_TABLE.ilog2() {
         let rule = format!("at most {} is possible", MAX_TABLE.ilog2());
         return Err(Error::invalid(format!("log_ind_tbl_size is {log}"), rule));
@@ -169,13 +160,7 @@ unsafe fn create_table(
 
 /// Slot `destroy_rwq_ind_table`.
 pub unsafe extern "C" fn destroy_rwq_ind_table(table: *mut ibv_rwq_ind_table) -> c_int {
-    let destroy = || {
-        let obj = live(table)?.end()?;
-        obj.table.destroy()?;
-        obj.finish();
-        Ok(())
-    };
-    done("ibv_destroy_rwq_ind_table", destroy())
+    end("ibv_destroy_rwq_ind_table", table, |obj| obj.table.destroy())
 }
 
 /// A queue pair that spreads frames over the work queues of a table.

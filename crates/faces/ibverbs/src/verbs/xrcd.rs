@@ -1,6 +1,6 @@
 //! XRC domains. Within this process, domains opened on the same file are one domain.
 use super::files::inode;
-use super::{done, failed_null};
+use super::{end, failed_null};
 use crate::abi::*;
 use crate::handles::{Origin, live, reserve};
 use crate::objects::XrcdObj;
@@ -66,21 +66,17 @@ fn open(context: *mut ibv_context, attr: &ibv_xrcd_init_attr) -> Result<*mut ibv
 
 /// Slot `close_xrcd`.
 pub unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
-    done("ibv_close_xrcd", close(xrcd))
-}
-
-fn close(xrcd: *mut ibv_xrcd) -> Result<(), Error> {
-    let obj = live(xrcd)?.end()?;
-    obj.xrcd.close()?;
-    if let Some(file) = obj.opened_on {
+    end("ibv_close_xrcd", xrcd, |obj| {
+        obj.xrcd.close()?;
         let mut files = FILES.lock();
-        if let Some(n) = files.get_mut(&file) {
+        if let Some(file) = obj.opened_on
+            && let Some(n) = files.get_mut(&file)
+        {
             *n -= 1;
             if *n == 0 {
                 files.remove(&file);
             }
         }
-    }
-    obj.finish();
-    Ok(())
+        Ok(())
+    })
 }
