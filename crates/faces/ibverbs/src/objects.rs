@@ -4,9 +4,9 @@
 //! (and write some fields) at any time, so the library accesses it only through raw pointers. The
 //! library's part is a type of this module.
 use crate::abi::*;
-use crate::handles::kinds;
+use crate::handles::{FileId, kinds};
 use crate::verbs::builder::Builder;
-use crate::verbs::files::{FileId, close_file};
+use crate::verbs::files::{Inode, close_file};
 use adverb_device::engine::{AddressVector, Completion};
 use adverb_device::raw::{Flow, IndTable, Wq};
 use adverb_device::{CompChannel, CompCounter, Context, Cq, Dm, Mr, Mw, Pd, Qp, Srq, Xrcd};
@@ -134,8 +134,8 @@ pub struct DmObj {
 /// An XRC domain.
 pub struct XrcdObj {
     pub xrcd: Arc<Xrcd>,
-    /// Device and inode of the domain's file.
-    pub opened_on: Option<(u64, u64)>,
+    /// The domain's file.
+    pub opened_on: Option<Inode>,
 }
 
 /// An address handle.

@@ -103,13 +103,18 @@ macro_rules! kinds {
 }
 pub(crate) use kinds;
 
+/// An open device file. Contexts on one file share the handles of their objects. No other file of
+/// this process ever has the same number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileId(pub usize);
+
 /// The origin of an object.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin {
     /// The context, which may be closed.
     pub context: *mut ibv_context,
     /// The device file of the context.
-    pub file: usize,
+    pub file: FileId,
     /// The object's number in the device file.
     pub handle: u32,
 }
@@ -166,7 +171,7 @@ pub fn live<H: Handle>(handle: *mut H) -> Result<Live<H::Object>, Error> {
 ///
 /// # Errors
 /// As [`live`]; EINVAL if the object belongs to another device file.
-pub fn live_in<H: Handle>(handle: *mut H, file: usize) -> Result<Live<H::Object>, Error> {
+pub fn live_in<H: Handle>(handle: *mut H, file: FileId) -> Result<Live<H::Object>, Error> {
     let object = live(handle)?;
     if object.origin().file == file {
         return Ok(object);
@@ -181,7 +186,7 @@ pub fn live_in<H: Handle>(handle: *mut H, file: usize) -> Result<Live<H::Object>
 ///
 /// # Errors
 /// As [`live_in`].
-pub fn maybe_in<H: Handle>(handle: *mut H, file: usize) -> Result<Option<Live<H::Object>>, Error> {
+pub fn maybe_in<H: Handle>(handle: *mut H, file: FileId) -> Result<Option<Live<H::Object>>, Error> {
     if handle.is_null() { Ok(None) } else { live_in(handle, file).map(Some) }
 }
 

@@ -1,7 +1,7 @@
 //! The memory for objects of a kind, and the word that says whether an object lives.
 use super::bias::{self, Bias};
 use super::chunks::{self, CHUNK};
-use super::{Kind, Origin, this_thread};
+use super::{FileId, Kind, Origin, this_thread};
 use adverb_device::{Errno, Error};
 use adverb_sync::Mutex;
 use core::cell::UnsafeCell;
@@ -205,7 +205,7 @@ impl<K: Kind> Slot<K> {
     pub(super) fn origin(&self) -> Origin {
         Origin {
             context: self.state.context.load(Ordering::Relaxed),
-            file: self.state.file.load(Ordering::Relaxed),
+            file: FileId(self.state.file.load(Ordering::Relaxed)),
             handle: self.state.handle.load(Ordering::Relaxed),
         }
     }
@@ -245,7 +245,7 @@ impl<K: Kind> Reserved<K> {
         }
         state.session.store(0, Ordering::Relaxed);
         state.context.store(origin.context, Ordering::Relaxed);
-        state.file.store(origin.file, Ordering::Relaxed);
+        state.file.store(origin.file.0, Ordering::Relaxed);
         state.handle.store(origin.handle, Ordering::Relaxed);
         let owned = if state.bias.has_owner() { OWNED } else { 0 };
         state.word.store(LIVE | owned, Ordering::Release);

@@ -26,7 +26,7 @@ kinds! {
 fn make(count: &Arc<AtomicUsize>) -> *mut Visible {
     count.fetch_add(1, Ordering::SeqCst);
     let context = core::ptr::without_provenance_mut(8);
-    let origin = Origin { context, file: 0, handle: 0 };
+    let origin = Origin { context, file: FileId(0), handle: 0 };
     reserve().expect("memory").fill(Visible { words: [7; 5] }, Counted(count.clone()), origin)
 }
 
@@ -159,7 +159,7 @@ fn cqn_10_objects_are_destroyed_while_threads_use_them() {
         count.fetch_add(1, Ordering::SeqCst);
         let context = core::ptr::without_provenance_mut(8);
         let inner = Watched { ended: false.into(), count: count.clone() };
-        let origin = Origin { context, file: 0, handle: 0 };
+        let origin = Origin { context, file: FileId(0), handle: 0 };
         let handle = reserve().expect("memory").fill(WatchedVisible(1), inner, origin) as usize;
         let begun = AtomicUsize::new(0);
         std::thread::scope(|scope| {

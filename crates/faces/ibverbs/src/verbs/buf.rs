@@ -90,7 +90,9 @@ pub unsafe extern "C" fn ibv_reg_buf_mr(
 ) -> *mut ibv_mr {
     check_inside(pd, buf, addr, length)
         // SAFETY: the buffer's pages, which the program keeps, like any registered memory.
-        .and_then(|()| unsafe { region::register(pd, addr, length, addr as u64, access as u32) })
+        .and_then(|()| unsafe {
+            region::register(pd, addr, length, addr as u64, access as u32, None)
+        })
         .unwrap_or_else(|e| failed_null("ibv_reg_buf_mr", &e))
 }
 

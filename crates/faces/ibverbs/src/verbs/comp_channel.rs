@@ -20,7 +20,7 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
         let place = reserve::<ChannelObj>()?;
         let channel = CompChannel::new(&obj.context)?;
         let visible = ibv_comp_channel { context, fd: channel.raw_fd(), refcnt: 0 };
-        let origin = Origin { context, file: obj.file.number(), handle: 0 };
+        let origin = Origin { context, file: obj.file, handle: 0 };
         let handle = place.fill(visible, ChannelObj { channel }, origin);
         tell(Event::Made(Kind::Channel, handle as usize));
         Ok(handle)

@@ -66,7 +66,7 @@ unsafe fn create(
     let place = reserve()?;
     let counter = CompCounter::new(&obj.context, counter_type)?;
     let handle = files::new_handle();
-    let origin = Origin { context, file: obj.file.number(), handle };
+    let origin = Origin { context, file: obj.file, handle };
     Ok(place.fill(ibv_comp_cntr { context, handle }, CompCntrObj { counter }, origin))
 }
 

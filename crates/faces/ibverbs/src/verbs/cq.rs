@@ -58,7 +58,7 @@ fn create(
     extras: Extras,
 ) -> Result<*mut ibv_cq, Error> {
     let owner = live(context)?;
-    let file = owner.file.number();
+    let file = owner.file;
     let ours = maybe_in(channel, file)?;
     let place = reserve::<CqObj>()?;
     let cq = Cq::new(&owner.context, cqe, ours.as_ref().map(|c| &c.channel), comp_vector)?;
@@ -154,7 +154,7 @@ unsafe fn create_ex(
     // SAFETY: the mask says that the field is there.
     let flags = if mask & IBV_CQ_INIT_ATTR_MASK_FLAGS != 0 { unsafe { (*attr).flags } } else { 0 };
     only_bits("flags are", flags, FLAGS)?;
-    let file = live(context)?.file.number();
+    let file = live(context)?.file;
     let parent = if mask & IBV_CQ_INIT_ATTR_MASK_PD != 0 {
         // SAFETY: the mask says that the field is there.
         Some(live_in(unsafe { (*attr).parent_domain }, file)?)

@@ -39,7 +39,7 @@ fn alloc(context: *mut ibv_context, attr: &ibv_alloc_dm_attr) -> Result<*mut ibv
     only_bits("comp_mask is", attr.comp_mask, 0)?;
     let place = reserve()?;
     let dm = Dm::alloc(&obj.context, attr.length as u64, attr.log_align_req)?;
-    let file = obj.file.number();
+    let file = obj.file;
     let handle = files::enter_dm(file, &dm);
     Ok(give(place, Origin { context, file, handle }, dm))
 }
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn reg_dm_mr(
         let memory = live_in(dm, domain.origin().file)?;
         let place = reserve()?;
         let mr = domain.pd.reg_dm_mr(&memory.dm, dm_offset, length as u64, access_of(access)?)?;
-        Ok(region::give(place, &domain, core::ptr::null_mut(), length, mr, MrKind::Dm))
+        Ok(region::give_other(place, &domain, length, mr, MrKind::Dm))
     };
     make().unwrap_or_else(|e| failed_null("ibv_reg_dm_mr", &e))
 }

@@ -51,7 +51,7 @@ unsafe fn alloc(
     }
     let place = reserve()?;
     let handle = files::new_handle();
-    let origin = Origin { context, file: obj.file.number(), handle };
+    let origin = Origin { context, file: obj.file, handle };
     Ok(place.fill(ibv_dmah { context }, DmahObj { users: Arc::default() }, origin))
 }
 

@@ -42,7 +42,7 @@ pub unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, pd_handle: u32
 }
 
 fn import_pd(context: *mut ibv_context, handle: u32) -> Result<*mut ibv_pd, Error> {
-    let file = live(context)?.file.number();
+    let file = live(context)?.file;
     let place = reserve::<PdObj>()?;
     let inner =
         PdObj { pd: find_pd(file, handle)?, parent: None, custom_users: AtomicUsize::new(0) };
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, dm_handle: u32
 }
 
 fn import_dm(context: *mut ibv_context, handle: u32) -> Result<*mut ibv_dm, Error> {
-    let file = live(context)?.file.number();
+    let file = live(context)?.file;
     let place = reserve()?;
     Ok(dm::give(place, Origin { context, file, handle }, find_dm(file, handle)?))
 }

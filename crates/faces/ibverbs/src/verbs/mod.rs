@@ -35,7 +35,6 @@ pub mod poll;
 pub mod port;
 pub mod post;
 pub mod qp;
-mod qp_handle;
 mod region;
 mod setup;
 pub mod srq;

@@ -1,10 +1,8 @@
 //! Memory regions. Buffers of `ibv_alloc_buf` are in [`super::buf`], descriptors in
 //! [`super::dmabuf`].
-pub use super::buf::{ibv_alloc_buf, ibv_export_buf_dmabuf_fd, ibv_free_buf, ibv_reg_buf_mr};
-
 use super::observers::call::{Event, Kind};
 use super::observers::list::tell;
-use super::region::{access_of, give, register, register_with};
+use super::region::{access_of, give_other, register};
 use super::{buf, dmabuf, done, end, failed, failed_null, files, only_bits};
 use crate::abi::*;
 use crate::errno;
@@ -24,7 +22,7 @@ pub unsafe extern "C" fn ibv_reg_mr(
     access: c_int,
 ) -> *mut ibv_mr {
     // SAFETY: the program's domain and memory.
-    unsafe { register(pd, addr, length, addr as u64, access as u32) }
+    unsafe { register(pd, addr, length, addr as u64, access as u32, None) }
         .unwrap_or_else(|e| failed_null("ibv_reg_mr", &e))
 }
 
@@ -37,7 +35,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova(
     access: c_int,
 ) -> *mut ibv_mr {
     // SAFETY: the program's domain and memory.
-    unsafe { register(pd, addr, length, iova, access as u32) }
+    unsafe { register(pd, addr, length, iova, access as u32, None) }
         .unwrap_or_else(|e| failed_null("ibv_reg_mr_iova", &e))
 }
 
@@ -50,7 +48,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
     access: c_uint,
 ) -> *mut ibv_mr {
     // SAFETY: the program's domain and memory.
-    unsafe { register(pd, addr, length, iova, access) }
+    unsafe { register(pd, addr, length, iova, access, None) }
         .unwrap_or_else(|e| failed_null("ibv_reg_mr_iova2", &e))
 }
 
@@ -103,7 +101,7 @@ unsafe fn register_ex(pd: *mut ibv_pd, attr: &ibv_mr_init_attr) -> Result<*mut i
     }
     let iova = if has(IBV_REG_MR_MASK_IOVA) { attr.iova } else { attr.addr as u64 };
     // SAFETY: the caller's promise.
-    unsafe { register_with(pd, attr.addr, attr.length, iova, attr.access as u32, dmah) }
+    unsafe { register(pd, attr.addr, attr.length, iova, attr.access as u32, dmah) }
 }
 
 /// Changes a registration. Returns 0 or a value of `ibv_rereg_mr_err_code`.
@@ -193,7 +191,7 @@ pub unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
         let obj = live(pd)?;
         let place = reserve()?;
         let mr = obj.pd.alloc_null_mr()?;
-        Ok(give(place, &obj, core::ptr::null_mut(), usize::MAX, mr, MrKind::Null))
+        Ok(give_other(place, &obj, usize::MAX, mr, MrKind::Null))
     };
     make().unwrap_or_else(|e| failed_null("ibv_alloc_null_mr", &e))
 }

@@ -19,7 +19,7 @@ fn alloc_pd(context: *mut ibv_context) -> Result<*mut ibv_pd, Error> {
     let owner = live(context)?;
     let place = reserve::<PdObj>()?;
     let pd = Pd::new(&owner.context)?;
-    let file = owner.file.number();
+    let file = owner.file;
     let handle = files::enter_pd(file, &pd);
     let inner = PdObj { pd, parent: None, custom_users: AtomicUsize::new(0) };
     let pd = place.fill(ibv_pd { context, handle }, inner, Origin { context, file, handle });
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn alloc_td(
 }
 
 fn make_td(context: *mut ibv_context, mask: u32) -> Result<*mut ibv_td, Error> {
-    let file = live(context)?.file.number();
+    let file = live(context)?.file;
     only_bits("comp_mask is", mask, 0)?;
     let inner = TdObj { users: AtomicUsize::new(0) };
     Ok(reserve::<TdObj>()?.fill(ibv_td { context }, inner, Origin { context, file, handle: 0 }))
@@ -99,7 +99,7 @@ unsafe fn parent_domain(
         | IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC;
     // SAFETY: the caller's promise; fields of version 17.
     let (pd, td, mask) = unsafe { ((*attr).pd, (*attr).td, (*attr).comp_mask) };
-    let file = live(context)?.file.number();
+    let file = live(context)?.file;
     let below = live_in(pd, file)?;
     let thread = maybe_in(td, file)?;
     only_bits("comp_mask is", mask, KNOWN)?;

@@ -1,8 +1,9 @@
 //! Queue pairs: creation, state, attributes, end. Posting is in [`super::post`] and
 //! [`super::wr_api`].
+pub mod handle;
+
 use super::observers::call::{Event, Kind, Numbered};
 use super::observers::list::tell;
-use super::qp_handle::{enter, leave};
 use super::{done, failed, failed_null, wq, wr_api};
 use crate::abi::*;
 use crate::errno;
@@ -14,6 +15,7 @@ use adverb_device::engine::{Access, AttrMask, Gid, PathMtu, QpAttr, QpCap, QpSta
 use adverb_device::nic::room::{self, Operations};
 use adverb_device::{Errno, Error, Qp, QpInit};
 use core::ffi::c_int;
+use handle::{enter, leave};
 
 /// Resource type passed to a parent domain's allocator: the library's own, outside the ranges of
 /// vendor drivers.
@@ -92,7 +94,7 @@ unsafe fn create(
     attr: *mut ibv_qp_init_attr_ex,
 ) -> Result<*mut ibv_qp, Error> {
     let owner = live(context)?;
-    let file = owner.file.number();
+    let file = owner.file;
     // SAFETY: the caller's promise. There is no reference to the whole struct, because the struct
     // of an old program is shorter.
     unsafe {
@@ -477,7 +479,7 @@ pub unsafe extern "C" fn open_qp(
 }
 
 fn open(context: *mut ibv_context, attr: &ibv_qp_open_attr) -> Result<*mut ibv_qp, Error> {
-    let file = live(context)?.file.number();
+    let file = live(context)?.file;
     let needed = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD;
     let known = needed | IBV_QP_OPEN_ATTR_CONTEXT | IBV_QP_OPEN_ATTR_TYPE;
     if attr.comp_mask & needed != needed || attr.comp_mask & !known != 0 {

@@ -93,7 +93,7 @@ unsafe fn create_ex(
     context: *mut ibv_context,
     attr: *mut ibv_srq_init_attr_ex,
 ) -> Result<*mut ibv_srq, Error> {
-    let file = live(context)?.file.number();
+    let file = live(context)?.file;
     // SAFETY: the caller's promise.
     let mask = unsafe { (*attr).comp_mask };
     if mask >= IBV_SRQ_INIT_ATTR_RESERVED {

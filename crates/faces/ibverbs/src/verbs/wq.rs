@@ -5,9 +5,9 @@ use core::ffi::c_int;
 use std::sync::Arc;
 
 use super::post::{post_each, report, slice};
-use super::{done, end, failed_null, files, only_bits, qp_handle};
+use super::{done, end, failed_null, files, only_bits, qp};
 use crate::abi::*;
-use crate::handles::{Origin, hot, live, live_in, reserve};
+use crate::handles::{FileId, Origin, hot, live, live_in, reserve};
 use crate::objects::{IndTableObj, QpObj, WqObj};
 use adverb_device::raw::steering::{Fields, Hash, TOEPLITZ_KEY};
 use adverb_device::raw::{IndTable, MAX_TABLE, Wq, WqState};
@@ -34,7 +34,7 @@ unsafe fn create(
     let owner = live(context)?;
     // SAFETY: the caller's promise.
     let attr = unsafe { &*attr };
-    let file = owner.file.number();
+    let file = owner.file;
     if attr.wq_type != IBV_WQT_RQ {
         return Err(Error::invalid(
             format!("wq_type is {}", attr.wq_type),
@@ -136,7 +136,7 @@ unsafe fn create_table(
     let owner = live(context)?;
     // SAFETY: the caller's promise.
     let attr = unsafe { &*attr };
-    let file = owner.file.number();
+    let file = owner.file;
     let log = attr.log_ind_tbl_size;
     only_bits("comp_mask is", attr.comp_mask, 0)?;
     if log > MAX_TABLE.ilog2() {
@@ -170,7 +170,7 @@ pub unsafe extern "C" fn destroy_rwq_ind_table(table: *mut ibv_rwq_ind_table) ->
 pub(super) unsafe fn create_spreading(
     context: *mut ibv_context,
     device: &Arc<Context>,
-    file: usize,
+    file: FileId,
     attr: *const ibv_qp_init_attr_ex,
 ) -> Result<*mut ibv_qp, Error> {
     const NEEDED: u32 = IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH | IBV_QP_INIT_ATTR_PD;
@@ -198,7 +198,7 @@ pub(super) unsafe fn create_spreading(
     base.qp_context = unsafe { (*attr).qp_context };
     base.pd = pd_handle;
     base.qp_type = IBV_QPT_RAW_PACKET;
-    Ok(qp_handle::enter(place, base, file, spreading, false, None))
+    Ok(qp::handle::enter(place, base, file, spreading, false, None))
 }
 
 fn hash(conf: &ibv_rx_hash_conf, key: &[u8]) -> Result<Hash, Error> {

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use super::calls::*;
 use super::rig::*;
 use ibverbs::abi::*;
-use ibverbs::verbs::{async_event, comp_channel, cq, device, dm, flow, import, mr, pd, qp, wq};
+use ibverbs::verbs::{
+    async_event, buf, comp_channel, cq, device, dm, flow, import, mr, pd, qp, wq,
+};
 use libc::{EBUSY, EINVAL, ENOENT};
 
 #[test]
@@ -15,7 +17,7 @@ fn what_was_destroyed_twice_or_more_is_einval() {
     let ended = Objects::ended(context);
     for _ in 0..3 {
         ended.destroy(|call| code(EINVAL, call));
-        silent(|| unsafe { mr::ibv_free_buf(ended.buf) });
+        silent(|| unsafe { buf::ibv_free_buf(ended.buf) });
         silent(|| unsafe { import::ibv_unimport_pd(ended.pd) });
         silent(|| unsafe { import::ibv_unimport_mr(ended.mr) });
         silent(|| unsafe { import::ibv_unimport_dm(ended.dm) });
@@ -39,7 +41,7 @@ fn every_verb_refuses_what_was_destroyed_also_after_the_device_was_closed() {
     // Objects of their own beside them change nothing.
     let living = Objects::new(context);
     every_verb_refuses(&ended, memory);
-    unsafe { mr::ibv_free_buf(living.buf) };
+    unsafe { buf::ibv_free_buf(living.buf) };
     living.destroy(|call| assert_eq!(call(), 0));
     close(context);
     every_verb_refuses(&ended, memory);
@@ -93,7 +95,7 @@ fn what_was_never_a_handle_is_refused_without_a_look_at_it() {
             ops.poll_cq.unwrap()(p.cast(), 1, from_mut(&mut ibv_wc::zeroed()))
         });
     }
-    unsafe { mr::ibv_free_buf(living.buf) };
+    unsafe { buf::ibv_free_buf(living.buf) };
     living.destroy(|call| assert_eq!(call(), 0));
     close(context);
 }
@@ -139,7 +141,7 @@ fn what_is_passed_for_an_object_that_is_never_made_is_einval() {
             code(EINVAL, || wq::destroy_rwq_ind_table(p.cast()));
         }
     }
-    unsafe { mr::ibv_free_buf(o.buf) };
+    unsafe { buf::ibv_free_buf(o.buf) };
     o.destroy(|call| assert_eq!(call(), 0));
     close(context);
 }
@@ -161,7 +163,7 @@ fn a_refused_destroy_sets_errno_and_leaves_the_object() {
         assert!(!more.is_null(), "the domain lives");
         assert_eq!((mr::ibv_dereg_mr(more), cq::ibv_resize_cq(o.cq, 8)), (0, 0));
         assert_eq!(cq::ibv_destroy_cq(on_channel), 0);
-        mr::ibv_free_buf(o.buf);
+        buf::ibv_free_buf(o.buf);
     }
     o.destroy(|call| assert_eq!(call(), 0));
     close(context);

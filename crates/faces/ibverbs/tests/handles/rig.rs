@@ -3,7 +3,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{from_mut, null_mut};
 
 use ibverbs::abi::*;
-use ibverbs::verbs::{ah, comp_channel, cq, device, dm, mr, mw, pd, qp, srq, xrcd};
+use ibverbs::verbs::{ah, buf, comp_channel, cq, device, dm, mr, mw, pd, port, qp, srq, xrcd};
 use libc::EINVAL;
 
 pub const PORT: u8 = 1;
@@ -135,7 +135,7 @@ pub fn qp_with_ops(context: *mut ibv_context, pd: *mut ibv_pd, cq: *mut ibv_cq) 
 pub fn address(context: *mut ibv_context) -> ibv_ah_attr {
     let mut attr = ibv_ah_attr::zeroed();
     (attr.port_num, attr.is_global) = (PORT, 1);
-    unsafe { assert_eq!(device::ibv_query_gid(context, PORT, 0, &raw mut attr.grh.dgid), 0) };
+    unsafe { assert_eq!(port::ibv_query_gid(context, PORT, 0, &raw mut attr.grh.dgid), 0) };
     attr
 }
 
@@ -172,7 +172,7 @@ impl Objects {
             let mut attr = ibv_xrcd_init_attr { comp_mask: 3, fd: -1, oflags: libc::O_CREAT };
             let xrcd = xrcd::open_xrcd(context, &raw mut attr);
             let mut buf = null_mut();
-            assert!(!mr::ibv_alloc_buf(pd, 4096, &raw mut buf).is_null());
+            assert!(!buf::ibv_alloc_buf(pd, 4096, &raw mut buf).is_null());
             let (qp, qp_ex) = (plain_qp(pd, cq), extended_qp(context, pd, cq));
             let all: [*mut c_void; 15] = [
                 pd.cast(),
@@ -234,7 +234,7 @@ impl Objects {
     }
     pub fn ended(context: *mut ibv_context) -> Self {
         let objects = Objects::new(context);
-        unsafe { mr::ibv_free_buf(objects.buf) };
+        unsafe { buf::ibv_free_buf(objects.buf) };
         objects.destroy(|call| assert_eq!(call(), 0));
         objects
     }

@@ -2,7 +2,7 @@
 use std::ffi::{CStr, c_char, c_int};
 
 use ibverbs::abi::*;
-use ibverbs::verbs::{device, pd, srq};
+use ibverbs::verbs::{device, pd, port, srq};
 
 pub const PORT: u8 = 1;
 pub const RW: c_int =
@@ -59,7 +59,7 @@ impl Open {
         (0..16)
             .find(|&i| {
                 let mut gid = ibv_gid { raw: [1; 16] };
-                assert_eq!(unsafe { device::ibv_query_gid(self.0, PORT, i, &raw mut gid) }, 0);
+                assert_eq!(unsafe { port::ibv_query_gid(self.0, PORT, i, &raw mut gid) }, 0);
                 unsafe { gid.raw == wanted }
             })
             .expect("127.0.0.1 has a GID") as u8
