@@ -1,4 +1,5 @@
 //! Asynchronous events of a context.
+use super::caller::Caller;
 use super::held::hold;
 use super::observers::call::{Call, CallOutcome, Event, Taken, What};
 use super::observers::list::{observe, tell};
@@ -33,7 +34,10 @@ unsafe extern "C-unwind" fn get_async_event(
     let observed = |device: Option<&Context>, get: &mut dyn FnMut() -> CallOutcome| {
         // SAFETY: the program's arguments, unchanged.
         let call = unsafe {
-            Call::returning_to(return_address, 0, What::AsyncEvent { context, event, device })
+            Call::of(
+                Caller { return_address, frame: 0 },
+                What::AsyncEvent { context, event, device },
+            )
         };
         observe(&call, get)
     };

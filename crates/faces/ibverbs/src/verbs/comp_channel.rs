@@ -1,12 +1,14 @@
 //! Completion channels and their events.
+use super::caller::Caller;
 use super::held::hold;
-use super::observers::call::{Call, CallOutcome, Event, Kind, Taken, What};
+use super::observers::call::{Call, CallOutcome, Event, Taken, What};
 use super::observers::list::{observe, tell};
 use super::{acknowledged, end, failed, failed_minus_one, failed_null};
 use crate::abi::*;
 use crate::errno;
 use crate::handles::{Origin, hot, live, reserve};
 use crate::objects::ChannelObj;
+use adverb_check::Kind;
 use adverb_device::{CompChannel, Error};
 use adverb_os::Uncancelled;
 use core::ffi::{c_int, c_uint, c_void};
@@ -62,7 +64,10 @@ unsafe extern "C-unwind" fn get_cq_event(
     let observed = |of: Option<&CompChannel>, get: &mut dyn FnMut() -> CallOutcome| {
         // SAFETY: the program's arguments, unchanged.
         let call = unsafe {
-            Call::returning_to(return_address, 0, What::CqEvent { handle: channel, channel: of })
+            Call::of(
+                Caller { return_address, frame: 0 },
+                What::CqEvent { handle: channel, channel: of },
+            )
         };
         observe(&call, get)
     };

@@ -1,5 +1,5 @@
 //! Completion queues: creation, size, moderation, end. Polling and arming are in [`super::poll`].
-use super::observers::call::{Event, Kind, Numbered};
+use super::observers::call::Event;
 use super::observers::list::tell;
 use super::observers::table;
 use super::{done, failed_null, only_bits, poll};
@@ -7,6 +7,7 @@ use crate::abi::*;
 use crate::handles::{Origin, live, live_in, maybe_in, reserve};
 use crate::objects::{CqObj, CustomMemory};
 use crate::verbs::pd::{custom_alloc, custom_free};
+use adverb_check::{Kind, Source};
 use adverb_device::{Cq, Error};
 use adverb_sync::RawMutex;
 use adverb_sync::lock_api::RawMutex as _;
@@ -207,7 +208,7 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
 fn destroy(cq: *mut ibv_cq) -> Result<(), Error> {
     let obj = live(cq)?.end()?;
     let number = obj.cq.number();
-    tell(Event::Destroying(Numbered::Cq(number)));
+    tell(Event::Destroying(&[Source::Completion(number), Source::Cq(number)]));
     obj.cq.destroy()?;
     tell(Event::CqDestroyed(number));
     tell(Event::Ended(Kind::Cq, cq as usize));

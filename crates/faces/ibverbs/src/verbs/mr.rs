@@ -1,6 +1,6 @@
 //! Memory regions. Buffers of `ibv_alloc_buf` are in [`super::buf`], descriptors in
 //! [`super::dmabuf`].
-use super::observers::call::{Event, Kind};
+use super::observers::call::Event;
 use super::observers::list::tell;
 use super::region::{access_of, give_other, register};
 use super::{buf, dmabuf, done, end, failed, failed_null, files, only_bits};
@@ -8,6 +8,7 @@ use crate::abi::*;
 use crate::errno;
 use crate::handles::{live, live_in, reserve};
 use crate::objects::{InUse, MrKind};
+use adverb_check::Kind;
 use adverb_device::Error;
 use adverb_device::engine::{Access, Sge};
 use core::ffi::{c_int, c_uint, c_void};

@@ -1,10 +1,11 @@
 //! Protection domains, thread domains and parent domains.
-use super::observers::call::{Event, Kind};
+use super::observers::call::Event;
 use super::observers::list::tell;
 use super::{end, failed_null, files, only_bits};
 use crate::abi::*;
 use crate::handles::{Live, Origin, hot, live, live_in, maybe_in, reserve};
 use crate::objects::{CustomMemory, ParentDomain, PdObj, TdObj};
+use adverb_check::Kind;
 use adverb_device::{Error, Pd};
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicUsize, Ordering};

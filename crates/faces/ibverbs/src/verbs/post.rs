@@ -338,6 +338,39 @@ pub(super) unsafe fn post_each(
     Ok(())
 }
 
+/// A work request in a list of the program.
+pub trait WorkRequest: 'static {
+    /// The number that its completion has.
+    fn wr_id(&self) -> u64;
+    /// The next request; null at the end.
+    fn next(&self) -> *mut Self;
+}
+
+macro_rules! work_requests {
+    ($($ty:ty)*) => { $(
+        impl WorkRequest for $ty {
+            fn wr_id(&self) -> u64 {
+                self.wr_id
+            }
+            fn next(&self) -> *mut Self {
+                self.next
+            }
+        }
+    )* };
+}
+
+work_requests! { ibv_send_wr ibv_recv_wr }
+
+/// The requests of a list.
+///
+/// # Safety
+/// `first` is a valid list of the program, as long as the answer is used.
+pub unsafe fn requests<T: WorkRequest>(first: *mut T) -> impl Iterator<Item = &'static T> + Clone {
+    // SAFETY: the caller's promise.
+    let at = |wr: *mut T| unsafe { wr.as_ref() };
+    core::iter::successors(at(first), move |wr| at(wr.next()))
+}
+
 /// A list of the program; a null pointer is an empty list.
 ///
 /// # Safety

@@ -1,19 +1,21 @@
 //! Queue pairs: creation, state, attributes, end. Posting is in [`super::post`] and
 //! [`super::wr_api`].
+mod attr;
 pub mod handle;
 
-use super::observers::call::{Event, Kind, Numbered};
+use super::observers::call::Event;
 use super::observers::list::tell;
 use super::{done, failed, failed_null, wq, wr_api};
 use crate::abi::*;
 use crate::errno;
 use crate::handles::{live, live_in, maybe_in, reserve};
 use crate::objects::QpObj;
-use crate::verbs::address::{address_in, address_out};
 use crate::verbs::pd::{custom_alloc, custom_free};
-use adverb_device::engine::{Access, AttrMask, Gid, PathMtu, QpAttr, QpCap, QpState, QpType};
+use adverb_check::{Kind, Source};
+use adverb_device::engine::{AttrMask, Gid, QpType};
 use adverb_device::nic::room::{self, Operations};
 use adverb_device::{Errno, Error, Qp, QpInit};
+use attr::{attr_in, attr_out, cap_in, cap_out};
 use core::ffi::c_int;
 use handle::{enter, leave};
 
@@ -191,16 +193,6 @@ fn qp_type(value: ibv_qp_type) -> Result<QpType, Error> {
     })
 }
 
-fn cap_in(c: &ibv_qp_cap) -> QpCap {
-    QpCap {
-        max_send_wr: c.max_send_wr,
-        max_recv_wr: c.max_recv_wr,
-        max_send_sge: c.max_send_sge,
-        max_recv_sge: c.max_recv_sge,
-        max_inline_data: c.max_inline_data,
-    }
-}
-
 /// The operations of a queue pair by `send_ops_flags`.
 fn operations(kind: QpType, flags: Option<u64>) -> Operations {
     flags.map_or(Operations::all(kind), |flags| Operations {
@@ -213,16 +205,6 @@ fn operations(kind: QpType, flags: Option<u64>) -> Operations {
             != 0,
         keys: flags & (IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV) != 0,
     })
-}
-
-fn cap_out(c: &QpCap) -> ibv_qp_cap {
-    ibv_qp_cap {
-        max_send_wr: c.max_send_wr,
-        max_recv_wr: c.max_recv_wr,
-        max_send_sge: c.max_send_sge,
-        max_recv_sge: c.max_recv_sge,
-        max_inline_data: c.max_inline_data,
-    }
 }
 
 /// Changes the state or attributes of a QP.
@@ -249,56 +231,6 @@ pub unsafe extern "C" fn ibv_modify_qp(
         Ok(())
     };
     done("ibv_modify_qp", modify())
-}
-
-/// Reads the fields named in the mask.
-fn attr_in(qp: &Qp, a: &ibv_qp_attr, mask: AttrMask) -> Result<QpAttr, Error> {
-    let mut out = QpAttr::default();
-    let state = |what: &str, value: u32| {
-        QpState::from_code(value)
-            .ok_or_else(|| Error::invalid(format!("{what} is {value}"), "no such state"))
-    };
-    if mask.contains(AttrMask::STATE) {
-        out.state = state("qp_state", a.qp_state)?;
-    }
-    if mask.contains(AttrMask::CUR_STATE) {
-        out.cur_state = state("cur_qp_state", a.cur_qp_state)?;
-    }
-    if mask.contains(AttrMask::PATH_MTU) {
-        out.path_mtu = PathMtu::from_code(a.path_mtu).ok_or_else(|| {
-            Error::invalid(
-                format!("path_mtu is {}", a.path_mtu),
-                "1 (256) to 5 (4096) are possible",
-            )
-        })?;
-    }
-    if mask.contains(AttrMask::AV) {
-        out.av = qp.context().resolve(&address_in(&a.ah_attr))?;
-    }
-    if mask.contains(AttrMask::ALT_PATH) {
-        out.alt_av = qp.context().resolve(&address_in(&a.alt_ah_attr))?;
-    }
-    out.path_mig_state = a.path_mig_state as u8;
-    out.qkey = a.qkey;
-    out.rq_psn = a.rq_psn;
-    out.sq_psn = a.sq_psn;
-    out.dest_qpn = a.dest_qp_num;
-    out.access = Access::from_bits_truncate(a.qp_access_flags);
-    out.cap = cap_in(&a.cap);
-    out.pkey_index = a.pkey_index;
-    out.alt_pkey_index = a.alt_pkey_index;
-    out.en_sqd_async_notify = a.en_sqd_async_notify != 0;
-    out.max_rd_atomic = a.max_rd_atomic;
-    out.max_dest_rd_atomic = a.max_dest_rd_atomic;
-    out.min_rnr_timer = a.min_rnr_timer;
-    out.port_num = a.port_num;
-    out.timeout = a.timeout;
-    out.retry_cnt = a.retry_cnt;
-    out.rnr_retry = a.rnr_retry;
-    out.alt_port_num = a.alt_port_num;
-    out.alt_timeout = a.alt_timeout;
-    out.rate_limit = a.rate_limit;
-    Ok(out)
 }
 
 /// The attributes of a QP.
@@ -337,37 +269,6 @@ pub unsafe extern "C" fn ibv_query_qp(
     done("ibv_query_qp", query())
 }
 
-fn attr_out(a: &QpAttr) -> ibv_qp_attr {
-    let mut out = ibv_qp_attr::zeroed();
-    out.qp_state = a.state as u32;
-    out.cur_qp_state = a.state as u32;
-    out.path_mtu = a.path_mtu as u32;
-    out.path_mig_state = a.path_mig_state.into();
-    out.qkey = a.qkey;
-    out.rq_psn = a.rq_psn;
-    out.sq_psn = a.sq_psn;
-    out.dest_qp_num = a.dest_qpn;
-    out.qp_access_flags = a.access.bits();
-    out.cap = cap_out(&a.cap);
-    out.ah_attr = address_out(&a.av);
-    out.alt_ah_attr = address_out(&a.alt_av);
-    out.pkey_index = a.pkey_index;
-    out.alt_pkey_index = a.alt_pkey_index;
-    out.en_sqd_async_notify = a.en_sqd_async_notify.into();
-    out.sq_draining = a.sq_draining.into();
-    out.max_rd_atomic = a.max_rd_atomic;
-    out.max_dest_rd_atomic = a.max_dest_rd_atomic;
-    out.min_rnr_timer = a.min_rnr_timer;
-    out.port_num = a.port_num;
-    out.timeout = a.timeout;
-    out.retry_cnt = a.retry_cnt;
-    out.rnr_retry = a.rnr_retry;
-    out.alt_port_num = a.alt_port_num;
-    out.alt_timeout = a.alt_timeout;
-    out.rate_limit = a.rate_limit;
-    out
-}
-
 /// Destroys a QP.
 pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     done("ibv_destroy_qp", destroy(qp))
@@ -393,7 +294,7 @@ fn destroy(qp: *mut ibv_qp) -> Result<(), Error> {
     let obj = obj.end()?;
     leave(qp, &obj.qp);
     let number = obj.qp.number();
-    tell(Event::Destroying(Numbered::QueuePair(number)));
+    tell(Event::Destroying(&[Source::QueuePair(number)]));
     obj.qp.destroy()?;
     tell(Event::QueuePairDestroyed(number));
     tell(Event::Ended(Kind::QueuePair, qp as usize));

@@ -1,10 +1,11 @@
 //! Memory regions: how they are registered and given to the program.
 use super::files;
-use super::observers::call::{Event, Kind};
+use super::observers::call::Event;
 use super::observers::list::tell;
 use crate::abi::*;
 use crate::handles::{Live, Origin, Reserved, live, reserve};
 use crate::objects::{InUse, MrKind, MrObj, PdObj};
+use adverb_check::Kind;
 use adverb_device::engine::Access;
 use adverb_device::{Error, Mr};
 use core::ffi::c_void;

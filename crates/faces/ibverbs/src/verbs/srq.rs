@@ -1,5 +1,5 @@
 //! Shared receive queues. Posting to them is in [`super::post`], tag matching in [`super::tags`].
-use super::observers::call::{Event, Kind, Numbered};
+use super::observers::call::Event;
 use super::observers::list::tell;
 use super::pd::{custom_alloc, custom_free};
 use super::tags::MAX_TAG_OPS;
@@ -7,6 +7,7 @@ use super::{done, failed_null, files, only_bits};
 use crate::abi::*;
 use crate::handles::{Origin, live, live_in, reserve};
 use crate::objects::SrqObj;
+use adverb_check::{Kind, Source};
 use adverb_device::nic::room;
 use adverb_device::{Error, Srq};
 use core::ffi::c_int;
@@ -178,7 +179,7 @@ pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
 
 fn destroy(srq: *mut ibv_srq) -> Result<(), Error> {
     let obj = live(srq)?.end()?;
-    tell(Event::Destroying(Numbered::Srq(obj.srq.number())));
+    tell(Event::Destroying(&[Source::Srq(obj.srq.number())]));
     obj.srq.destroy()?;
     tell(Event::SrqDestroyed(&obj.srq));
     tell(Event::Ended(Kind::Srq, srq as usize));

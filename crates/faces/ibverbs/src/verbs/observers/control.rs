@@ -9,6 +9,7 @@
 //! - The instruments see the call.
 use super::call::{Call, CallOutcome, What};
 use super::list::{is_on, observe};
+use crate::verbs::caller::Caller;
 use adverb_os::Uncancelled;
 use core::ffi::{CStr, c_char};
 
@@ -146,6 +147,6 @@ unsafe extern "C" fn call(
         return plain();
     }
     // SAFETY: the arguments are the program's.
-    let call = unsafe { Call::returning_to(return_address, frame, What::Named { name, args }) };
+    let call = unsafe { Call::of(Caller { return_address, frame }, What::Named { name, args }) };
     observe(&call, &mut || CallOutcome::word(plain())).result
 }

@@ -2,10 +2,11 @@
 use crate::abi::*;
 use crate::handles::{FileId, Origin, Reserved};
 use crate::objects::QpObj;
-use crate::verbs::observers::call::{Event, Kind};
+use crate::verbs::observers::call::Event;
 use crate::verbs::observers::list::tell;
 use crate::verbs::observers::table;
 use crate::verbs::{files, wr_api};
+use adverb_check::Kind;
 use adverb_device::Qp;
 use adverb_device::engine::QpType;
 use adverb_sync::lock_api::RawMutex as _;
