@@ -61,7 +61,8 @@ pub fn connected(n: &Rc<Network>, a: &mut Program, b: &mut Program) -> (u32, u32
 fn ucm_4_a_connection_from_end_to_end() {
     let n = Network::new(1);
     let (mut a, mut b) = two(&n);
-    let (id, child, request) = asked(&n, &mut a, &mut b, PORT, &Param { data: b"hello", ..PARAM });
+    let (id, child, request) =
+        asked(&n, &mut a, &mut b, PORT, &Param { private_data: b"hello", ..PARAM });
     // What the peer sends at one time is what this end answers, and the other way round.
     let said = request.param();
     assert_eq!((said.responder_resources, said.initiator_depth), (2, 4));
@@ -74,8 +75,13 @@ fn ucm_4_a_connection_from_end_to_end() {
         (0x123, 3),
         "the peer's queue pair, the path MTU"
     );
-    let answer =
-        Param { qpn: 0x456, data: b"yes", responder_resources: 1, initiator_depth: 3, ..PARAM };
+    let answer = Param {
+        qpn: 0x456,
+        private_data: b"yes",
+        responder_resources: 1,
+        initiator_depth: 3,
+        ..PARAM
+    };
     b.accept(child, 200, &answer).unwrap();
     deliver_now(&n, &mut a, &mut b);
     let response = a.expect(ConnectResponse);
@@ -186,15 +192,19 @@ fn ucm_4_limits_of_private_data() {
     let (mut a, mut b) = two(&n);
     let long = |len: usize| vec![3; len];
     let id = a.ready(1, PS_TCP, PORT);
-    assert_eq!(a.connect(id, &Param { data: &long(57), ..PARAM }), Err(Errno::EINVAL));
-    let (_, child, request) = asked(&n, &mut a, &mut b, PORT, &Param { data: &long(56), ..PARAM });
+    assert_eq!(a.connect(id, &Param { private_data: &long(57), ..PARAM }), Err(Errno::EINVAL));
+    let (_, child, request) =
+        asked(&n, &mut a, &mut b, PORT, &Param { private_data: &long(56), ..PARAM });
     assert_eq!(request.data(), &long(56)[..]);
-    assert_eq!(b.accept(child, 1, &Param { data: &long(197), ..PARAM }), Err(Errno::EINVAL));
+    assert_eq!(
+        b.accept(child, 1, &Param { private_data: &long(197), ..PARAM }),
+        Err(Errno::EINVAL)
+    );
     deliver_now(&n, &mut a, &mut b);
     assert_eq!(a.expect(Rejected).status, 28, "a failed accept refuses");
     let id = a.ready(1, PS_UDP, PORT);
-    assert_eq!(a.connect(id, &Param { data: &long(181), ..PARAM }), Err(Errno::EINVAL));
-    a.connect(id, &Param { data: &long(180), ..PARAM }).unwrap();
+    assert_eq!(a.connect(id, &Param { private_data: &long(181), ..PARAM }), Err(Errno::EINVAL));
+    a.connect(id, &Param { private_data: &long(180), ..PARAM }).unwrap();
 }
 
 #[test]
@@ -205,12 +215,12 @@ fn ucm_4_datagram_services_are_looked_up() {
     b.bind(listener, "0.0.0.0:7471").unwrap();
     b.listen(listener, 0).unwrap();
     let id = a.ready(1, PS_UDP, PORT);
-    a.connect(id, &Param { data: b"who", ..PARAM }).unwrap();
+    a.connect(id, &Param { private_data: b"who", ..PARAM }).unwrap();
     deliver_now(&n, &mut a, &mut b);
     let request = b.expect(ConnectRequest);
     assert_eq!((&request.data()[..3], request.data().len()), (&b"who"[..], 180));
     assert_eq!(b.attr(request.id, 1).unwrap().qkey, 0x0123_4567, "the Q_Key");
-    b.accept(request.id, 200, &Param { qpn: 0x77, data: b"me", ..PARAM }).unwrap();
+    b.accept(request.id, 200, &Param { qpn: 0x77, private_data: b"me", ..PARAM }).unwrap();
     deliver_now(&n, &mut a, &mut b);
     let found = a.expect(Established);
     let (qpn, qkey, to) = found.datagram();
