@@ -4,8 +4,9 @@ use core::ffi::{c_int, c_void};
 
 use crate::abi::cma::*;
 use crate::error::{Errno, ErrnoResult, zero_or_minus_one};
+use crate::event::object;
 use crate::id::Id;
-use crate::{channel, command, event};
+use crate::{channel, command};
 use adverb_abi::ibv_ece;
 use adverb_abi::rdma_user_cm::{
     Request, rdma_ucm_destroy_id_resp, rdma_ucm_migrate_id, rdma_ucm_set_option,
@@ -29,7 +30,7 @@ pub fn migrate(id: &Id, to: *mut rdma_event_channel) -> ErrnoResult {
         }
     })?;
     if was_sync {
-        event::object::drop_of(id);
+        object::drop_of(id);
         // SAFETY: the channel belonged to the id, which has left it.
         unsafe { channel::rdma_destroy_event_channel(id.public.channel.get()) };
     }

@@ -5,7 +5,8 @@ use core::ffi::c_int;
 use std::sync::Arc;
 
 use super::post::{post_each, report, slice};
-use super::{done, end, failed_null, files, only_bits, qp};
+use super::qp::handle;
+use super::{done, end, failed_null, files, only_bits};
 use crate::abi::*;
 use crate::handles::{FileId, Origin, hot, live, live_in, reserve};
 use crate::objects::{IndTableObj, QpObj, WqObj};
@@ -198,7 +199,7 @@ pub(super) unsafe fn create_spreading(
     base.qp_context = unsafe { (*attr).qp_context };
     base.pd = pd_handle;
     base.qp_type = IBV_QPT_RAW_PACKET;
-    Ok(qp::handle::enter(place, base, file, spreading, false, None))
+    Ok(handle::enter(place, base, file, spreading, false, None))
 }
 
 fn hash(conf: &ibv_rx_hash_conf, key: &[u8]) -> Result<Hash, Error> {
