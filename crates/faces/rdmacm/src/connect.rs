@@ -183,10 +183,6 @@ fn disconnect(id: &Id) -> ErrnoResult {
 }
 
 /// `rdma_connect`: 0, or -1 with `errno` set. Without parameters, the id needs a queue pair.
-///
-/// # Safety
-/// The route of the id is resolved. `param` is null, or points to parameters with their private
-/// data.
 pub unsafe extern "C-unwind" fn rdma_connect(
     id: *mut rdma_cm_id,
     param: *mut rdma_conn_param,
@@ -196,9 +192,6 @@ pub unsafe extern "C-unwind" fn rdma_connect(
 }
 
 /// `rdma_listen`: 0, or -1 with `errno` set.
-///
-/// # Safety
-/// `id` exists.
 pub unsafe extern "C-unwind" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
     // SAFETY: the caller's word.
     zero_or_minus_one(unsafe { Id::of(id) }.and_then(|id| {
@@ -209,9 +202,6 @@ pub unsafe extern "C-unwind" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int)
 }
 
 /// `rdma_accept`: 0, or -1 with `errno` set. Without parameters, the id needs a queue pair.
-///
-/// # Safety
-/// `id` arrived with a request. `param` is null, or points to parameters with their private data.
 pub unsafe extern "C-unwind" fn rdma_accept(
     id: *mut rdma_cm_id,
     param: *mut rdma_conn_param,
@@ -222,9 +212,6 @@ pub unsafe extern "C-unwind" fn rdma_accept(
 
 /// `rdma_establish`: confirms a connection for programs with their own queue pair. 0, or -1 with
 /// `errno` set.
-///
-/// # Safety
-/// `id` exists.
 pub unsafe extern "C-unwind" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: the caller's word.
     zero_or_minus_one(unsafe { Id::of(id) }.and_then(|id| {
@@ -233,9 +220,6 @@ pub unsafe extern "C-unwind" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
 }
 
 /// `rdma_reject`: 0, or -1 with `errno` set.
-///
-/// # Safety
-/// `id` arrived with a request. `data` is null, or points to `len` bytes.
 pub unsafe extern "C-unwind" fn rdma_reject(
     id: *mut rdma_cm_id,
     data: *const c_void,
@@ -247,9 +231,6 @@ pub unsafe extern "C-unwind" fn rdma_reject(
 
 /// `rdma_reject_ece`: rejects because the two ends cannot agree on the vendor's options. 0, or -1
 /// with `errno` set.
-///
-/// # Safety
-/// `id` arrived with a request. `data` is null, or points to `len` bytes.
 pub unsafe extern "C-unwind" fn rdma_reject_ece(
     id: *mut rdma_cm_id,
     data: *const c_void,
@@ -262,9 +243,6 @@ pub unsafe extern "C-unwind" fn rdma_reject_ece(
 }
 
 /// `rdma_notify`: reports an asynchronous event of the queue pair. 0, or -1 with `errno` set.
-///
-/// # Safety
-/// `id` exists.
 pub unsafe extern "C-unwind" fn rdma_notify(id: *mut rdma_cm_id, event: u32) -> c_int {
     // SAFETY: the caller's word.
     zero_or_minus_one(unsafe { Id::of(id) }.and_then(|id| {
@@ -274,9 +252,6 @@ pub unsafe extern "C-unwind" fn rdma_notify(id: *mut rdma_cm_id, event: u32) -> 
 
 /// `rdma_disconnect`: moves the queue pair to the error state and tells the peer. 0, or -1 with
 /// `errno` set.
-///
-/// # Safety
-/// `id` exists.
 pub unsafe extern "C-unwind" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: the caller's word.
     zero_or_minus_one(unsafe { Id::of(id) }.and_then(disconnect))

@@ -112,10 +112,6 @@ fn request(listener: &Id) -> ErrnoResult<*mut rdma_cm_id> {
 }
 
 /// `rdma_create_ep`: 0, or -1 with `errno` set.
-///
-/// # Safety
-/// `id` has room for a pointer. `from` is a result of `rdma_getaddrinfo`. The protection domain and
-/// the attributes are valid or null.
 pub unsafe extern "C-unwind" fn rdma_create_ep(
     id: *mut *mut rdma_cm_id,
     from: *mut rdma_addrinfo,
@@ -130,9 +126,6 @@ pub unsafe extern "C-unwind" fn rdma_create_ep(
 }
 
 /// `rdma_destroy_ep`: also destroys the queue pair and the shared receive queue of the id.
-///
-/// # Safety
-/// `id` exists and is not used any more.
 pub unsafe extern "C-unwind" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
     // SAFETY: the caller's word.
     unsafe {
@@ -148,9 +141,6 @@ pub unsafe extern "C-unwind" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
 }
 
 /// `rdma_get_request`: 0, or -1 with `errno` set; EINVAL if the listener is not synchronous.
-///
-/// # Safety
-/// `listener` listens. `id` has room for a pointer.
 pub unsafe extern "C-unwind" fn rdma_get_request(
     listener: *mut rdma_cm_id,
     id: *mut *mut rdma_cm_id,

@@ -272,9 +272,6 @@ pub extern "C" fn rdma_event_str(kind: EventType) -> *const c_char {
 
 /// `rdma_get_cm_event`: 0, or -1 with `errno` set; EAGAIN if the channel is non-blocking and has no
 /// event.
-///
-/// # Safety
-/// `channel` exists. `event` has room for a pointer.
 #[unsafe(naked)]
 pub unsafe extern "C-unwind" fn rdma_get_cm_event(
     channel: *mut rdma_event_channel,

@@ -368,9 +368,6 @@ pub unsafe fn address(from: *const libc::sockaddr) -> ErrnoResult<(sockaddr_stor
 }
 
 /// `rdma_create_id`: 0, or -1 with `errno` set. Without a channel the id is synchronous.
-///
-/// # Safety
-/// `id` has room for a pointer. `channel` exists or is null.
 pub unsafe extern "C-unwind" fn rdma_create_id(
     channel: *mut rdma_event_channel,
     id: *mut *mut rdma_cm_id,

@@ -17,6 +17,7 @@
 //! - [`cancel`]: the frame of each call, in which a thread is cancelled only while it waits.
 //! - [`exports`]: the table that binds each exported name to its version node.
 #![allow(unsafe_code, reason = "the C ABI")]
+#![allow(clippy::missing_safety_doc, reason = "the contract is that of the call's manual page")]
 
 pub mod abi;
 pub mod address;

@@ -63,9 +63,6 @@ pub unsafe fn set(
 }
 
 /// `rdma_migrate_id`: 0, or -1 with `errno` set. Null makes the id synchronous.
-///
-/// # Safety
-/// `id` exists. `to` exists or is null.
 pub unsafe extern "C-unwind" fn rdma_migrate_id(
     id: *mut rdma_cm_id,
     to: *mut rdma_event_channel,
@@ -75,9 +72,6 @@ pub unsafe extern "C-unwind" fn rdma_migrate_id(
 }
 
 /// `rdma_set_option`: 0, or -1 with `errno` set.
-///
-/// # Safety
-/// `id` exists. `value` points to `len` bytes.
 pub unsafe extern "C-unwind" fn rdma_set_option(
     id: *mut rdma_cm_id,
     level: c_int,
@@ -90,9 +84,6 @@ pub unsafe extern "C-unwind" fn rdma_set_option(
 }
 
 /// `rdma_set_local_ece`, for programs with their own queue pair. 0, or -1 with `errno` EINVAL.
-///
-/// # Safety
-/// `id` and `ece` exist, or are null.
 pub unsafe extern "C-unwind" fn rdma_set_local_ece(
     id: *mut rdma_cm_id,
     ece: *mut ibv_ece,
@@ -111,9 +102,6 @@ pub unsafe extern "C-unwind" fn rdma_set_local_ece(
 }
 
 /// `rdma_get_remote_ece`, for programs with their own queue pair. 0, or -1 with `errno` EINVAL.
-///
-/// # Safety
-/// `id` exists or is null. `ece` has room for the peer's offer or is null.
 pub unsafe extern "C-unwind" fn rdma_get_remote_ece(
     id: *mut rdma_cm_id,
     ece: *mut ibv_ece,

@@ -247,9 +247,6 @@ pub unsafe fn create_plain(id: &Id, pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr
 
 /// `rdma_create_qp_ex`: 0, or -1 with `errno` set. A UD queue pair is in RTS afterwards, all others
 /// are in INIT.
-///
-/// # Safety
-/// The address of the id is resolved. The fields selected by the mask are valid.
 pub unsafe extern "C-unwind" fn rdma_create_qp_ex(
     id: *mut rdma_cm_id,
     attr: *mut ibv_qp_init_attr_ex,
@@ -263,9 +260,6 @@ pub unsafe extern "C-unwind" fn rdma_create_qp_ex(
 
 /// `rdma_create_qp`: 0, or -1 with `errno` set. A UD queue pair is in RTS afterwards, all others
 /// are in INIT.
-///
-/// # Safety
-/// The address of the id is resolved. The protection domain belongs to the id's device or is null.
 pub unsafe extern "C-unwind" fn rdma_create_qp(
     id: *mut rdma_cm_id,
     pd: *mut ibv_pd,
@@ -279,9 +273,6 @@ pub unsafe extern "C-unwind" fn rdma_create_qp(
 }
 
 /// `rdma_destroy_qp`: also destroys the completion queues that were created for the queue pair.
-///
-/// # Safety
-/// `id` exists.
 pub unsafe extern "C-unwind" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
     // SAFETY: the caller's word; the queue pair is the id's.
     unsafe {
@@ -296,9 +287,6 @@ pub unsafe extern "C-unwind" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
 
 /// `rdma_init_qp_attr`: the attributes that move a queue pair to `attr->qp_state`, for programs
 /// with their own queue pair.
-///
-/// # Safety
-/// `id` exists. `attr` and `mask` are valid.
 pub unsafe extern "C-unwind" fn rdma_init_qp_attr(
     id: *mut rdma_cm_id,
     attr: *mut ibv_qp_attr,

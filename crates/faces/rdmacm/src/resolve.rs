@@ -104,9 +104,6 @@ unsafe fn start(
 
 /// `rdma_resolve_addrinfo`: 0, or -1 with `errno` set; EBUSY if the last result has not been
 /// fetched.
-///
-/// # Safety
-/// `id` exists or is null. Strings and hints are valid or null.
 pub unsafe extern "C-unwind" fn rdma_resolve_addrinfo(
     id: *mut rdma_cm_id,
     node: *const c_char,
@@ -127,9 +124,6 @@ pub unsafe extern "C-unwind" fn rdma_resolve_addrinfo(
 
 /// `rdma_query_addrinfo`: 0, or -1 with `errno` set; ENOENT if there is no result. The caller owns
 /// the list.
-///
-/// # Safety
-/// `id` exists or is null. `info` has room for a pointer or is null.
 pub unsafe extern "C-unwind" fn rdma_query_addrinfo(
     id: *mut rdma_cm_id,
     info: *mut *mut rdma_addrinfo,
@@ -154,9 +148,6 @@ pub unsafe extern "C-unwind" fn rdma_query_addrinfo(
 
 /// `rdma_write_cm_event`: writes an event of the program (`RDMA_CM_EVENT_USER`). 0, or -1 with
 /// `errno` set.
-///
-/// # Safety
-/// `id` exists.
 pub unsafe extern "C-unwind" fn rdma_write_cm_event(
     id: *mut rdma_cm_id,
     event: EventType,
