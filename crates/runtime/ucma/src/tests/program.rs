@@ -317,6 +317,21 @@ impl Program {
         id
     }
 
+    /// An id that has asked for a connection.
+    pub fn asks(&mut self, uid: u64, space: u16, to: &str) -> u32 {
+        let id = self.ready(uid, space, to);
+        self.connect(id, &PARAM).unwrap();
+        id
+    }
+
+    /// An id that listens.
+    pub fn listener(&mut self, uid: u64, space: u16, at: &str, backlog: u32) -> u32 {
+        let id = self.create(uid, space);
+        self.bind(id, at).unwrap();
+        self.listen(id, backlog).unwrap();
+        id
+    }
+
     /// Closes the file.
     pub fn close(&mut self) {
         assert!(self.world.close(self.file).is_some());
