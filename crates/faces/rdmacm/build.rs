@@ -1,33 +1,28 @@
-//! Names the shared object, declares its version nodes, and builds a stand-in for `libibverbs.so.1`
-//! to link with.
-//!
-//! The version script declares *empty* nodes, because symbols in the script would collide with the
-//! script of rustc. The `.symver` lines in `src/exports.rs` assign each symbol to its node.
+//! Gives the shared object its name, its version nodes and its exports, from `symbols.txt`. Builds a
+//! stand-in for `libibverbs.so.1` to link with.
 //!
 //! The shared object needs `libibverbs.so.1` by name and with versions, like rdma-core's. A crate
 //! cannot link with the `cdylib` of another crate. So this script builds a library of the same name
 //! and nodes with empty functions, and at run time the loader finds the real library.
 
 mod linker;
+mod versioned;
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// Each node inherits from the node before.
-const NODES: [&str; 6] = ["1.0", "1.1", "1.2", "1.3", "1.4", "1.5"];
+/// Every exported name.
+const TABLE: &str = include_str!("symbols.txt");
 
 /// Symbols needed from `libibverbs.so.1`, by node.
 const TAKEN: [(&str, &[&str]); 4] = [
-    (
-        "IBVERBS_1.0",
-        &["ibv_copy_qp_attr_from_kern", "ibv_create_comp_channel", "ibv_destroy_comp_channel"],
-    ),
+    ("IBVERBS_1.0", &["ibv_create_comp_channel", "ibv_destroy_comp_channel"]),
     (
         "IBVERBS_1.1",
         &[
             "ibv_alloc_pd",
             "ibv_attach_mcast",
-            "ibv_copy_ah_attr_from_kern",
             "ibv_create_cq",
             "ibv_create_qp",
             "ibv_create_srq",
@@ -61,32 +56,23 @@ const TAKEN: [(&str, &[&str]); 4] = [
 ];
 
 fn main() {
-    println!("cargo:rerun-if-changed=build.rs");
-    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    let mut script = String::new();
-    let mut parent = String::new();
-    for node in NODES {
-        writeln!(script, "RDMACM_{node} {{ }}{parent};").expect("writing to a string");
-        parent = format!(" RDMACM_{node}");
+    let mut exports = versioned::Exports::default();
+    let mut nodes = BTreeSet::new();
+    for row @ [name, node, _, target] in versioned::rows(TABLE) {
+        let function = match target {
+            "rsocket::no_rsocket" => target.to_owned(),
+            module => format!("{module}::{name}"),
+        };
+        exports.add(row, &[node.to_owned()], &function);
+        nodes.insert(node.to_owned());
     }
-    let map = out.join("librdmacm.map");
-    std::fs::write(&map, script).expect("OUT_DIR is writable");
-    let verbs = stand_in(&out);
-
-    let arg = |text: &str| println!("cargo:rustc-cdylib-link-arg={text}");
-    arg(&format!("-Wl,--version-script={}", map.display()));
-    arg("-Wl,-soname,librdmacm.so.1");
-    arg(&verbs.display().to_string());
-    // Programs keep pointers to our code in objects, so the object must never be unloaded.
-    arg("-Wl,-z,nodelete");
-    // glibc ends the process if it has no memory to register a destructor of a thread-local
-    // variable. Without this function of the C library, the standard library registers destructors
-    // itself, in memory of the global allocator, and runs them through a pthread key.
-    arg("-Wl,--defsym=__cxa_thread_atexit_impl=0");
+    let nodes = versioned::chain(nodes.into_iter());
+    let out = versioned::link("librdmacm.so.1", &nodes, &exports);
+    let verbs = stand_in(&out).display().to_string();
+    println!("cargo:rustc-cdylib-link-arg={verbs}");
     // The tests call no function of the stand-in.
-    println!("cargo:rustc-link-arg-tests={}", verbs.display());
+    println!("cargo:rustc-link-arg-tests={verbs}");
     println!("cargo:rustc-link-arg-tests=-Wl,-rpath,{}", out.display());
-    linker::lld();
 }
 
 /// Builds a shared object with the name, nodes and functions in [`TAKEN`].
@@ -103,8 +89,8 @@ fn stand_in(out: &Path) -> PathBuf {
         let names = if listed.is_empty() { listed } else { format!(" global:{listed}") };
         writeln!(nodes, "{node} {{{names} }};").expect("writing to a string");
     }
-    std::fs::write(&source, c).expect("OUT_DIR is writable");
-    std::fs::write(&map, nodes).expect("OUT_DIR is writable");
+    versioned::write(&source, &c);
+    versioned::write(&map, &nodes);
     // The compiler for the target: CC_<target>, CC, or the compiler derived from the target's name.
     let cc = cc::Build::new().get_compiler();
     let run = cc

@@ -17,7 +17,6 @@ pub type unused_fn = Option<unsafe extern "C" fn() -> *mut c_void>;
 
 c_types! {
     /// The first table: the data path is called through it without a null check.
-    #[derive(Clone, Copy)]
     struct ibv_context_ops {
         _compat_query_device: Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_device_attr) -> c_int>,
         _compat_query_port: Option<unsafe extern "C" fn(*mut ibv_context, u8, *mut ibv_port_attr) -> c_int>,
@@ -55,7 +54,7 @@ c_types! {
     }
 
     /// An open device.
-    struct ibv_context {
+    object ibv_context {
         device: *mut ibv_device,
         ops: ibv_context_ops,
         cmd_fd: c_int,
@@ -67,14 +66,13 @@ c_types! {
     }
 
     /// Times of a device.
-    #[derive(Clone, Copy)]
     struct ibv_values_ex {
         comp_mask: u32,
         raw_clock: timespec,
     }
 
     /// The second table, directly below the context; it grows upwards, at its front.
-    struct verbs_context {
+    object verbs_context {
         free_buf: Option<unsafe extern "C" fn(*mut ibv_buf)>,
         alloc_buf: Option<unsafe extern "C" fn(*mut ibv_pd, size_t, *mut *mut ibv_buf) -> *mut c_void>,
         dm_export_dmabuf_fd: Option<unsafe extern "C" fn(*mut ibv_dm) -> c_int>,

@@ -9,7 +9,6 @@ use crate::c_types;
 
 c_types! {
     /// The object an event belongs to.
-    #[derive(Clone, Copy)]
     union ibv_async_event_element as "__typeof__(((struct ibv_async_event *)0)->element)" {
         cq: *mut ibv_cq,
         qp: *mut ibv_qp,
@@ -19,14 +18,12 @@ c_types! {
     }
 
     /// An asynchronous event.
-    #[derive(Clone, Copy)]
     struct ibv_async_event {
         element: ibv_async_event_element,
         event_type: ibv_event_type,
     }
 
     /// A completion.
-    #[derive(Clone, Copy)]
     struct ibv_wc {
         wr_id: u64,
         status: ibv_wc_status,
@@ -45,7 +42,7 @@ c_types! {
     }
 
     /// A completion channel.
-    struct ibv_comp_channel {
+    object ibv_comp_channel {
         context: *mut ibv_context,
         /// Readable while an event waits (CHN-2).
         fd: c_int,
@@ -53,7 +50,7 @@ c_types! {
     }
 
     /// A completion queue.
-    struct ibv_cq {
+    object ibv_cq {
         context: *mut ibv_context,
         channel: *mut ibv_comp_channel,
         cq_context: *mut c_void,
@@ -66,20 +63,18 @@ c_types! {
     }
 
     /// Options of `ibv_start_poll`.
-    #[derive(Clone, Copy)]
     struct ibv_poll_cq_attr {
         comp_mask: u32,
     }
 
     /// Tag matching information of a completion.
-    #[derive(Clone, Copy)]
     struct ibv_wc_tm_info {
         tag: u64,
         priv_ as "priv": u32,
     }
 
     /// A completion queue with the extended polling interface. It begins as an [`ibv_cq`] does.
-    struct ibv_cq_ex {
+    object ibv_cq_ex {
         context: *mut ibv_context,
         channel: *mut ibv_comp_channel,
         cq_context: *mut c_void,
@@ -115,21 +110,18 @@ c_types! {
     }
 
     /// Completion moderation; the period in microseconds.
-    #[derive(Clone, Copy)]
     struct ibv_moderate_cq {
         cq_count: u16,
         cq_period: u16,
     }
 
     /// What `ibv_modify_cq` changes.
-    #[derive(Clone, Copy)]
     struct ibv_modify_cq_attr {
         attr_mask: u32,
         moderate: ibv_moderate_cq,
     }
 
     /// What to create as an extended CQ.
-    #[derive(Clone, Copy)]
     struct ibv_cq_init_attr_ex {
         cqe: u32,
         cq_context: *mut c_void,
@@ -142,7 +134,6 @@ c_types! {
     }
 
     /// Support for completion counters.
-    #[derive(Clone, Copy)]
     struct ibv_comp_cntr_caps {
         max_value: u64,
         max_counters: u32,
@@ -150,13 +141,12 @@ c_types! {
     }
 
     /// A completion counter.
-    struct ibv_comp_cntr {
+    object ibv_comp_cntr {
         context: *mut ibv_context,
         handle: u32,
     }
 
     /// What to create as a completion counter.
-    #[derive(Clone, Copy)]
     struct ibv_comp_cntr_init_attr {
         comp_mask: u32,
         type_ as "type": ibv_comp_cntr_type,
@@ -164,7 +154,6 @@ c_types! {
     }
 
     /// What a completion counter counts of a QP.
-    #[derive(Clone, Copy)]
     struct ibv_qp_attach_comp_cntr_attr {
         comp_mask: u32,
         op_mask: u32,

@@ -7,21 +7,18 @@ use crate::c_types;
 
 c_types! {
     /// A GID's two halves, in network byte order.
-    #[derive(Clone, Copy)]
     struct ibv_gid_global as "__typeof__(((union ibv_gid *)0)->global)" {
         subnet_prefix: u64,
         interface_id: u64,
     }
 
     /// A GID.
-    #[derive(Clone, Copy)]
     union ibv_gid {
         raw: [u8; 16],
         global: ibv_gid_global,
     }
 
     /// One row of a GID table.
-    #[derive(Clone, Copy)]
     struct ibv_gid_entry {
         gid: ibv_gid,
         gid_index: u32,
@@ -31,7 +28,6 @@ c_types! {
     }
 
     /// Two unused pointers at the start of a device.
-    #[derive(Clone, Copy)]
     struct _ibv_device_ops {
         _dummy1: *mut c_void,
         _dummy2: *mut c_void,
@@ -39,7 +35,6 @@ c_types! {
 
     /// A device as programs see it. Allocate a [`DeviceCell`] instead: provider libraries read the
     /// word behind the device.
-    #[derive(Clone, Copy)]
     struct ibv_device {
         _ops: _ibv_device_ops,
         node_type: ibv_node_type,
@@ -55,7 +50,6 @@ c_types! {
     }
 
     /// Device attributes.
-    #[derive(Clone, Copy)]
     struct ibv_device_attr {
         fw_ver: [c_char; 64],
         /// Network byte order.
@@ -102,13 +96,11 @@ c_types! {
     }
 
     /// Input of `ibv_query_device_ex`.
-    #[derive(Clone, Copy)]
     struct ibv_query_device_ex_input {
         comp_mask: u32,
     }
 
     /// On-demand paging support by transport.
-    #[derive(Clone, Copy)]
     struct ibv_odp_transport_caps as "__typeof__(((struct ibv_odp_caps *)0)->per_transport_caps)" {
         rc_odp_caps: u32,
         uc_odp_caps: u32,
@@ -116,21 +108,18 @@ c_types! {
     }
 
     /// On-demand paging support.
-    #[derive(Clone, Copy)]
     struct ibv_odp_caps {
         general_caps: u64,
         per_transport_caps: ibv_odp_transport_caps,
     }
 
     /// TCP segmentation offload.
-    #[derive(Clone, Copy)]
     struct ibv_tso_caps {
         max_tso: u32,
         supported_qpts: u32,
     }
 
     /// Receive side scaling.
-    #[derive(Clone, Copy)]
     struct ibv_rss_caps {
         supported_qpts: u32,
         max_rwq_indirection_tables: u32,
@@ -140,7 +129,6 @@ c_types! {
     }
 
     /// Packet pacing, rates in kb/s.
-    #[derive(Clone, Copy)]
     struct ibv_packet_pacing_caps {
         qp_rate_limit_min: u32,
         qp_rate_limit_max: u32,
@@ -148,7 +136,6 @@ c_types! {
     }
 
     /// Tag matching.
-    #[derive(Clone, Copy)]
     struct ibv_tm_caps {
         max_rndv_hdr_size: u32,
         max_num_tags: u32,
@@ -158,14 +145,12 @@ c_types! {
     }
 
     /// Completion moderation; the period in microseconds.
-    #[derive(Clone, Copy)]
     struct ibv_cq_moderation_caps {
         max_cq_count: u16,
         max_cq_period: u16,
     }
 
     /// PCI atomics, masks of operand sizes.
-    #[derive(Clone, Copy)]
     struct ibv_pci_atomic_caps {
         fetch_add: u16,
         swap: u16,
@@ -173,7 +158,6 @@ c_types! {
     }
 
     /// Extended device attributes.
-    #[derive(Clone, Copy)]
     struct ibv_device_attr_ex {
         orig_attr: ibv_device_attr,
         comp_mask: u32,
@@ -196,7 +180,6 @@ c_types! {
     }
 
     /// Port attributes.
-    #[derive(Clone, Copy)]
     struct ibv_port_attr {
         state: ibv_port_state,
         max_mtu: ibv_mtu,

@@ -8,7 +8,6 @@ use crate::c_types;
 
 c_types! {
     /// Ethernet fields to match.
-    #[derive(Clone, Copy)]
     struct ibv_flow_eth_filter {
         dst_mac: [u8; 6],
         src_mac: [u8; 6],
@@ -17,7 +16,6 @@ c_types! {
     }
 
     /// Ethernet match: values and masks.
-    #[derive(Clone, Copy)]
     struct ibv_flow_spec_eth {
         type_ as "type": ibv_flow_spec_type,
         size: u16,
@@ -26,14 +24,12 @@ c_types! {
     }
 
     /// IPv4 fields to match.
-    #[derive(Clone, Copy)]
     struct ibv_flow_ipv4_filter {
         src_ip: u32,
         dst_ip: u32,
     }
 
     /// IPv4 match: values and masks.
-    #[derive(Clone, Copy)]
     struct ibv_flow_spec_ipv4 {
         type_ as "type": ibv_flow_spec_type,
         size: u16,
@@ -42,7 +38,6 @@ c_types! {
     }
 
     /// IPv4 with more fields fields to match.
-    #[derive(Clone, Copy)]
     struct ibv_flow_ipv4_ext_filter {
         src_ip: u32,
         dst_ip: u32,
@@ -53,7 +48,6 @@ c_types! {
     }
 
     /// IPv4 with more fields match: values and masks.
-    #[derive(Clone, Copy)]
     struct ibv_flow_spec_ipv4_ext {
         type_ as "type": ibv_flow_spec_type,
         size: u16,
@@ -62,7 +56,6 @@ c_types! {
     }
 
     /// IPv6 fields to match.
-    #[derive(Clone, Copy)]
     struct ibv_flow_ipv6_filter {
         src_ip: [u8; 16],
         dst_ip: [u8; 16],
@@ -73,7 +66,6 @@ c_types! {
     }
 
     /// IPv6 match: values and masks.
-    #[derive(Clone, Copy)]
     struct ibv_flow_spec_ipv6 {
         type_ as "type": ibv_flow_spec_type,
         size: u16,
@@ -82,14 +74,12 @@ c_types! {
     }
 
     /// ESP fields to match.
-    #[derive(Clone, Copy)]
     struct ibv_flow_esp_filter {
         spi: u32,
         seq: u32,
     }
 
     /// ESP match: values and masks.
-    #[derive(Clone, Copy)]
     struct ibv_flow_spec_esp {
         type_ as "type": ibv_flow_spec_type,
         size: u16,
@@ -98,14 +88,12 @@ c_types! {
     }
 
     /// TCP or UDP fields to match.
-    #[derive(Clone, Copy)]
     struct ibv_flow_tcp_udp_filter {
         dst_port: u16,
         src_port: u16,
     }
 
     /// TCP or UDP match: values and masks.
-    #[derive(Clone, Copy)]
     struct ibv_flow_spec_tcp_udp {
         type_ as "type": ibv_flow_spec_type,
         size: u16,
@@ -114,7 +102,6 @@ c_types! {
     }
 
     /// GRE fields to match.
-    #[derive(Clone, Copy)]
     struct ibv_flow_gre_filter {
         c_ks_res0_ver: u16,
         protocol: u16,
@@ -122,7 +109,6 @@ c_types! {
     }
 
     /// GRE match: values and masks.
-    #[derive(Clone, Copy)]
     struct ibv_flow_spec_gre {
         type_ as "type": ibv_flow_spec_type,
         size: u16,
@@ -131,13 +117,11 @@ c_types! {
     }
 
     /// MPLS fields to match.
-    #[derive(Clone, Copy)]
     struct ibv_flow_mpls_filter {
         label: u32,
     }
 
     /// MPLS match: values and masks.
-    #[derive(Clone, Copy)]
     struct ibv_flow_spec_mpls {
         type_ as "type": ibv_flow_spec_type,
         size: u16,
@@ -146,13 +130,11 @@ c_types! {
     }
 
     /// VXLAN tunnel fields to match.
-    #[derive(Clone, Copy)]
     struct ibv_flow_tunnel_filter {
         tunnel_id: u32,
     }
 
     /// VXLAN tunnel match: values and masks.
-    #[derive(Clone, Copy)]
     struct ibv_flow_spec_tunnel {
         type_ as "type": ibv_flow_spec_type,
         size: u16,
@@ -161,7 +143,6 @@ c_types! {
     }
 
     /// Marks packets.
-    #[derive(Clone, Copy)]
     struct ibv_flow_spec_action_tag {
         type_ as "type": ibv_flow_spec_type,
         size: u16,
@@ -169,14 +150,12 @@ c_types! {
     }
 
     /// Drops packets.
-    #[derive(Clone, Copy)]
     struct ibv_flow_spec_action_drop {
         type_ as "type": ibv_flow_spec_type,
         size: u16,
     }
 
     /// Applies an action.
-    #[derive(Clone, Copy)]
     struct ibv_flow_spec_action_handle {
         type_ as "type": ibv_flow_spec_type,
         size: u16,
@@ -184,7 +163,6 @@ c_types! {
     }
 
     /// Counts packets.
-    #[derive(Clone, Copy)]
     struct ibv_flow_spec_counter_action {
         type_ as "type": ibv_flow_spec_type,
         size: u16,
@@ -192,14 +170,12 @@ c_types! {
     }
 
     /// The common start of all specifications.
-    #[derive(Clone, Copy)]
     struct ibv_flow_spec_hdr as "__typeof__(((struct ibv_flow_spec *)0)->hdr)" {
         type_ as "type": ibv_flow_spec_type,
         size: u16,
     }
 
     /// A flow rule; specifications follow it in memory.
-    #[derive(Clone, Copy)]
     struct ibv_flow_attr {
         comp_mask: u32,
         type_ as "type": ibv_flow_attr_type,
@@ -211,19 +187,18 @@ c_types! {
     }
 
     /// A flow rule in force.
-    struct ibv_flow {
+    object ibv_flow {
         comp_mask: u32,
         context: *mut ibv_context,
         handle: u32,
     }
 
     /// A flow action.
-    struct ibv_flow_action {
+    object ibv_flow_action {
         context: *mut ibv_context,
     }
 
     /// What to create as an ESP action.
-    #[derive(Clone, Copy)]
     struct ibv_flow_action_esp_attr {
         esp_attr: *mut c_void,
         keymat_proto: ibv_flow_action_esp_keymat,

@@ -3,12 +3,11 @@
 
 use core::ffi::c_int;
 
-use super::{ibv_ah_attr, ibv_gid, ibv_global_route};
+use super::{ibv_ah_attr, ibv_gid, ibv_global_route, ibv_qp_attr, ibv_qp_cap};
 use crate::c_types;
 
 c_types! {
     /// The kernel's global route.
-    #[derive(Clone, Copy)]
     struct ib_uverbs_global_route {
         dgid: [u8; 16],
         flow_label: u32,
@@ -19,7 +18,6 @@ c_types! {
     }
 
     /// The kernel's address.
-    #[derive(Clone, Copy)]
     struct ib_uverbs_ah_attr {
         grh: ib_uverbs_global_route,
         dlid: u16,
@@ -32,7 +30,6 @@ c_types! {
     }
 
     /// The kernel's QP attributes.
-    #[derive(Clone, Copy)]
     struct ib_uverbs_qp_attr {
         qp_attr_mask: u32,
         qp_state: u32,
@@ -68,7 +65,6 @@ c_types! {
     }
 
     /// The kernel's path record.
-    #[derive(Clone, Copy)]
     struct ib_user_path_rec {
         dgid: [u8; 16],
         sgid: [u8; 16],
@@ -93,7 +89,6 @@ c_types! {
     }
 
     /// The path record of `infiniband/sa.h`.
-    #[derive(Clone, Copy)]
     struct ibv_sa_path_rec {
         dgid: ibv_gid,
         sgid: ibv_gid,
@@ -133,6 +128,45 @@ impl From<&ib_uverbs_ah_attr> for ibv_ah_attr {
             static_rate: kern.static_rate,
             is_global: kern.is_global,
             port_num: kern.port_num,
+        }
+    }
+}
+
+impl From<&ib_uverbs_qp_attr> for ibv_qp_attr {
+    fn from(kern: &ib_uverbs_qp_attr) -> Self {
+        ibv_qp_attr {
+            qp_state: kern.qp_state,
+            cur_qp_state: kern.cur_qp_state,
+            path_mtu: kern.path_mtu,
+            path_mig_state: kern.path_mig_state,
+            qkey: kern.qkey,
+            rq_psn: kern.rq_psn,
+            sq_psn: kern.sq_psn,
+            dest_qp_num: kern.dest_qp_num,
+            qp_access_flags: kern.qp_access_flags,
+            cap: ibv_qp_cap {
+                max_send_wr: kern.max_send_wr,
+                max_recv_wr: kern.max_recv_wr,
+                max_send_sge: kern.max_send_sge,
+                max_recv_sge: kern.max_recv_sge,
+                max_inline_data: kern.max_inline_data,
+            },
+            ah_attr: (&kern.ah_attr).into(),
+            alt_ah_attr: (&kern.alt_ah_attr).into(),
+            pkey_index: kern.pkey_index,
+            alt_pkey_index: kern.alt_pkey_index,
+            en_sqd_async_notify: kern.en_sqd_async_notify,
+            sq_draining: kern.sq_draining,
+            max_rd_atomic: kern.max_rd_atomic,
+            max_dest_rd_atomic: kern.max_dest_rd_atomic,
+            min_rnr_timer: kern.min_rnr_timer,
+            port_num: kern.port_num,
+            timeout: kern.timeout,
+            retry_cnt: kern.retry_cnt,
+            rnr_retry: kern.rnr_retry,
+            alt_port_num: kern.alt_port_num,
+            alt_timeout: kern.alt_timeout,
+            rate_limit: 0,
         }
     }
 }

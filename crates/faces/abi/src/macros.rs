@@ -1,7 +1,8 @@
 //! The two macros that define the mirrors and, from the same text, the tables that the layout test
-//! reads.
+//! reads. Also the assembler of the libraries' exports.
 
-/// Defines `repr(C)` structs and unions and a `LAYOUTS` table of their sizes and offsets.
+/// Defines `repr(C)` structs, unions and objects, and a `LAYOUTS` table of their sizes and offsets.
+/// An object is a struct without copies: its address stands for it.
 ///
 /// `as "…"` after a type or field name gives its C spelling, if it differs from the Rust name.
 #[macro_export]
@@ -10,9 +11,7 @@ macro_rules! c_types {
         $( $(#[$fmeta:meta])* $field:ident $(as $cfield:literal)? : $ty:ty ),* $(,)?
     } )*) => {
         $(
-            $(#[$meta])*
-            #[repr(C)]
-            pub $kind $name { $( $(#[$fmeta])* pub $field: $ty ),* }
+            $crate::c_type! { $kind [$(#[$meta])*] $name { $( $(#[$fmeta])* pub $field: $ty ),* } }
 
             // SAFETY: the fields are integers, raw pointers, optional function pointers, and arrays
             // and unions of them. Zero bytes are a valid value of each field.
@@ -40,12 +39,31 @@ macro_rules! c_types {
 
 #[doc(hidden)]
 #[macro_export]
-macro_rules! c_type_name {
-    ($kind:ident $name:ident) => {
-        concat!(stringify!($kind), " ", stringify!($name))
+macro_rules! c_type {
+    (object [$($meta:tt)*] $($rest:tt)*) => {
+        $($meta)*
+        #[repr(C)]
+        pub struct $($rest)*
     };
+    ($kind:ident [$($meta:tt)*] $($rest:tt)*) => {
+        $($meta)*
+        #[derive(Clone, Copy)]
+        #[repr(C)]
+        pub $kind $($rest)*
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! c_type_name {
     ($kind:ident $name:ident, $c:literal) => {
         $c
+    };
+    (object $name:ident) => {
+        concat!("struct ", stringify!($name))
+    };
+    ($kind:ident $name:ident) => {
+        concat!(stringify!($kind), " ", stringify!($name))
     };
 }
 
@@ -78,5 +96,45 @@ macro_rules! c_enums {
         pub const CONSTANTS: &[$crate::Constant] = &[ $( $(
             $crate::Constant { name: stringify!($value), value: $value as i64 },
         )* )* ];
+    };
+}
+
+/// The text for the processor: x86-64, or aarch64.
+#[cfg(target_arch = "x86_64")]
+#[macro_export]
+macro_rules! by_processor {
+    ($x86_64:literal, $aarch64:literal) => {
+        $x86_64
+    };
+}
+/// The text for the processor: x86-64, or aarch64.
+#[cfg(target_arch = "aarch64")]
+#[macro_export]
+macro_rules! by_processor {
+    ($x86_64:literal, $aarch64:literal) => {
+        $aarch64
+    };
+}
+
+/// Defines a function in assembler with a versioned name: `versioned_symbol!([code], name, node,
+/// "@@" or "@", operands)`. `@@` is the default version.
+///
+/// rustc cannot give a version to a symbol. So the function is named `__v_NAME_at_NODE`, which a
+/// `.symver` line renames to `NAME@@NODE`.
+#[macro_export]
+macro_rules! versioned_symbol {
+    ([$($code:expr),*], $name:literal, $node:literal, $at:literal, $($operands:tt)*) => {
+        core::arch::global_asm!(
+            ".pushsection .text.adverb_exports,\"ax\",@progbits",
+            ".p2align 4",
+            concat!(".globl __v_", $name, "_at_", $node),
+            concat!(".type __v_", $name, "_at_", $node, ",@function"),
+            concat!("__v_", $name, "_at_", $node, ":"),
+            $($code,)*
+            concat!(".size __v_", $name, "_at_", $node, ", . - __v_", $name, "_at_", $node),
+            concat!(".symver __v_", $name, "_at_", $node, ", ", $name, $at, $node, ", remove"),
+            ".popsection",
+            $($operands)*
+        );
     };
 }

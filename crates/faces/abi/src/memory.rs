@@ -18,7 +18,6 @@ pub const IBV_ALLOCATOR_USE_DEFAULT: *mut c_void = core::ptr::without_provenance
 
 c_types! {
     /// What to allocate as device memory.
-    #[derive(Clone, Copy)]
     struct ibv_alloc_dm_attr {
         length: size_t,
         log_align_req: u32,
@@ -26,7 +25,7 @@ c_types! {
     }
 
     /// Device memory. Both functions are called without a null check.
-    struct ibv_dm {
+    object ibv_dm {
         context: *mut ibv_context,
         memcpy_to_dm: Option<unsafe extern "C" fn(*mut ibv_dm, u64, *const c_void, size_t) -> c_int>,
         memcpy_from_dm: Option<unsafe extern "C" fn(*mut c_void, *mut ibv_dm, u64, size_t) -> c_int>,
@@ -35,29 +34,27 @@ c_types! {
     }
 
     /// A steering hint.
-    struct ibv_dmah {
+    object ibv_dmah {
         context: *mut ibv_context,
     }
 
     /// A protection domain, or a parent domain.
-    struct ibv_pd {
+    object ibv_pd {
         context: *mut ibv_context,
         handle: u32,
     }
 
     /// What to allocate as a thread domain.
-    #[derive(Clone, Copy)]
     struct ibv_td_init_attr {
         comp_mask: u32,
     }
 
     /// A thread domain.
-    struct ibv_td {
+    object ibv_td {
         context: *mut ibv_context,
     }
 
     /// What to open as an XRC domain.
-    #[derive(Clone, Copy)]
     struct ibv_xrcd_init_attr {
         comp_mask: u32,
         fd: c_int,
@@ -65,12 +62,12 @@ c_types! {
     }
 
     /// An XRC domain.
-    struct ibv_xrcd {
+    object ibv_xrcd {
         context: *mut ibv_context,
     }
 
     /// A memory region.
-    struct ibv_mr {
+    object ibv_mr {
         context: *mut ibv_context,
         pd: *mut ibv_pd,
         addr: *mut c_void,
@@ -81,7 +78,6 @@ c_types! {
     }
 
     /// What to register, for `ibv_reg_mr_ex`.
-    #[derive(Clone, Copy)]
     struct ibv_mr_init_attr {
         length: size_t,
         access: c_int,
@@ -95,7 +91,7 @@ c_types! {
     }
 
     /// A memory window.
-    struct ibv_mw {
+    object ibv_mw {
         context: *mut ibv_context,
         pd: *mut ibv_pd,
         rkey: u32,
@@ -104,7 +100,6 @@ c_types! {
     }
 
     /// What a window is bound to.
-    #[derive(Clone, Copy)]
     struct ibv_mw_bind_info {
         mr: *mut ibv_mr,
         addr: u64,
@@ -113,7 +108,6 @@ c_types! {
     }
 
     /// A bind request, for windows of type 1.
-    #[derive(Clone, Copy)]
     struct ibv_mw_bind {
         wr_id: u64,
         send_flags: u32,
@@ -121,7 +115,6 @@ c_types! {
     }
 
     /// Global routing of an address.
-    #[derive(Clone, Copy)]
     struct ibv_global_route {
         dgid: ibv_gid,
         flow_label: u32,
@@ -131,7 +124,6 @@ c_types! {
     }
 
     /// A GRH as it lies in the first 40 bytes of a UD receive buffer, in network byte order.
-    #[derive(Clone, Copy)]
     struct ibv_grh {
         version_tclass_flow: u32,
         paylen: u16,
@@ -142,7 +134,6 @@ c_types! {
     }
 
     /// An address.
-    #[derive(Clone, Copy)]
     struct ibv_ah_attr {
         grh: ibv_global_route,
         dlid: u16,
@@ -154,14 +145,13 @@ c_types! {
     }
 
     /// An address handle.
-    struct ibv_ah {
+    object ibv_ah {
         context: *mut ibv_context,
         pd: *mut ibv_pd,
         handle: u32,
     }
 
     /// What to allocate as a parent domain.
-    #[derive(Clone, Copy)]
     struct ibv_parent_domain_init_attr {
         pd: *mut ibv_pd,
         td: *mut ibv_td,
@@ -172,7 +162,6 @@ c_types! {
     }
 
     /// What to allocate as a steering hint.
-    #[derive(Clone, Copy)]
     struct ibv_dmah_init_attr {
         comp_mask: u32,
         cpu_id: u32,

@@ -9,7 +9,6 @@ use crate::c_types;
 
 c_types! {
     /// Lengths of a QP's queues.
-    #[derive(Clone, Copy)]
     struct ibv_qp_cap {
         max_send_wr: u32,
         max_recv_wr: u32,
@@ -19,7 +18,6 @@ c_types! {
     }
 
     /// What to create as a QP.
-    #[derive(Clone, Copy)]
     struct ibv_qp_init_attr {
         qp_context: *mut c_void,
         send_cq: *mut ibv_cq,
@@ -31,7 +29,6 @@ c_types! {
     }
 
     /// Receive hash of a QP.
-    #[derive(Clone, Copy)]
     struct ibv_rx_hash_conf {
         rx_hash_function: u8,
         rx_hash_key_len: u8,
@@ -40,7 +37,6 @@ c_types! {
     }
 
     /// What to create as an extended QP.
-    #[derive(Clone, Copy)]
     struct ibv_qp_init_attr_ex {
         qp_context: *mut c_void,
         send_cq: *mut ibv_cq,
@@ -61,7 +57,6 @@ c_types! {
     }
 
     /// What to open as a shared XRC receive QP.
-    #[derive(Clone, Copy)]
     struct ibv_qp_open_attr {
         comp_mask: u32,
         qp_num: u32,
@@ -71,7 +66,6 @@ c_types! {
     }
 
     /// Attributes of a QP.
-    #[derive(Clone, Copy)]
     struct ibv_qp_attr {
         qp_state: ibv_qp_state,
         cur_qp_state: ibv_qp_state,
@@ -102,7 +96,6 @@ c_types! {
     }
 
     /// Rate limit of a QP; rate in kb/s, sizes in bytes.
-    #[derive(Clone, Copy)]
     struct ibv_qp_rate_limit_attr {
         rate_limit: u32,
         max_burst_sz: u32,
@@ -111,7 +104,7 @@ c_types! {
     }
 
     /// Enhanced connection establishment.
-    #[derive(Clone, Copy, Debug, Default)]
+    #[derive(Debug, Default)]
     struct ibv_ece {
         vendor_id: u32,
         options: u32,
@@ -119,7 +112,7 @@ c_types! {
     }
 
     /// A queue pair.
-    struct ibv_qp {
+    object ibv_qp {
         context: *mut ibv_context,
         qp_context: *mut c_void,
         pd: *mut ibv_pd,
@@ -136,7 +129,7 @@ c_types! {
     }
 
     /// A queue pair with the extended posting interface; same address as its `ibv_qp`.
-    struct ibv_qp_ex {
+    object ibv_qp_ex {
         qp_base: ibv_qp,
         comp_mask: u64,
         /// Set by the program before each request.

@@ -10,10 +10,7 @@ use core::mem::size_of;
 
 use libc::{sockaddr_in6, sockaddr_storage};
 
-use crate::{Plain, c_types, ib_user_path_rec, ib_uverbs_ah_attr, ib_uverbs_qp_attr};
-
-/// The version of the commands, as `/sys/class/misc/rdma_cm/abi_version` says.
-pub const RDMA_USER_CM_ABI_VERSION: u32 = 4;
+use crate::{c_types, ib_user_path_rec, ib_uverbs_ah_attr, ib_uverbs_qp_attr};
 
 /// The room for private data in a command or an event, in bytes.
 pub const RDMA_MAX_PRIVATE_DATA: usize = 256;
@@ -34,50 +31,39 @@ pub const RDMA_USER_CM_IB_SERVICE_FLAG_NAME: u32 = 2;
 
 c_types! {
     /// Makes an id.
-    #[derive(Clone, Copy)]
     struct rdma_ucm_create_id { uid: u64, response: u64, ps: u16, qp_type: u8, reserved: [u8; 5] }
 
     /// The number of a new id or membership.
-    #[derive(Clone, Copy)]
     struct rdma_ucm_create_id_resp { id: u32 }
 
     /// Destroys an id or a membership.
-    #[derive(Clone, Copy)]
     struct rdma_ucm_destroy_id { response: u64, id: u32, reserved: u32 }
 
     /// How many events of an id or a membership have been read.
-    #[derive(Clone, Copy)]
     struct rdma_ucm_destroy_id_resp { events_reported: u32 }
 
     /// Binds an id to an IP address: the older form.
-    #[derive(Clone, Copy)]
     struct rdma_ucm_bind_ip { response: u64, addr: sockaddr_in6, id: u32 }
 
     /// Binds an id to an address.
-    #[derive(Clone, Copy)]
     struct rdma_ucm_bind { id: u32, addr_size: u16, reserved: u16, addr: sockaddr_storage }
 
     /// Resolves an IP address: the older form.
-    #[derive(Clone, Copy)]
     struct rdma_ucm_resolve_ip { src_addr: sockaddr_in6, dst_addr: sockaddr_in6, id: u32, timeout_ms: u32 }
 
     /// Resolves an address.
-    #[derive(Clone, Copy)]
     struct rdma_ucm_resolve_addr {
         id: u32, timeout_ms: u32, src_size: u16, dst_size: u16, reserved: u32,
         src_addr: sockaddr_storage, dst_addr: sockaddr_storage,
     }
 
     /// Resolves the route.
-    #[derive(Clone, Copy)]
     struct rdma_ucm_resolve_route { id: u32, timeout_ms: u32 }
 
     /// Asks for addresses, GIDs, paths or services of an id.
-    #[derive(Clone, Copy)]
     struct rdma_ucm_query { response: u64, id: u32, option: u32 }
 
     /// Addresses and path of an id: the older form.
-    #[derive(Clone, Copy)]
     struct rdma_ucm_query_route_resp {
         node_guid: u64, ib_route: [ib_user_path_rec; 2], src_addr: sockaddr_in6, dst_addr: sockaddr_in6,
         num_paths: u32, port_num: u8, reserved: [u8; 3], ibdev_index: u32, reserved1: u32,
@@ -85,18 +71,15 @@ c_types! {
 
     /// Addresses; with [`RDMA_USER_CM_QUERY_GID`] they are of the family `AF_IB`. `node_guid` and
     /// `pkey` are in network order.
-    #[derive(Clone, Copy)]
     struct rdma_ucm_query_addr_resp {
         node_guid: u64, port_num: u8, reserved: u8, pkey: u16, src_size: u16, dst_size: u16,
         src_addr: sockaddr_storage, dst_addr: sockaddr_storage, ibdev_index: u32, reserved1: u32,
     }
 
     /// A path in wire format.
-    #[derive(Clone, Copy)]
     struct ib_path_rec_data { flags: u32, reserved: u32, path_rec: [u8; 64] }
 
     /// The parameters that one side of a connection gives.
-    #[derive(Clone, Copy)]
     struct rdma_ucm_conn_param {
         qp_num: u32, qkey: u32, private_data: [u8; RDMA_MAX_PRIVATE_DATA], private_data_len: u8, srq: u8,
         responder_resources: u8, initiator_depth: u8, flow_control: u8, retry_count: u8, rnr_retry_count: u8,
@@ -104,74 +87,59 @@ c_types! {
     }
 
     /// The destination of datagrams.
-    #[derive(Clone, Copy)]
     struct rdma_ucm_ud_param {
         qp_num: u32, qkey: u32, ah_attr: ib_uverbs_ah_attr, private_data: [u8; RDMA_MAX_PRIVATE_DATA], private_data_len: u8,
         reserved: [u8; 7],
     }
 
     /// Enhanced connection establishment.
-    #[derive(Clone, Copy)]
     struct rdma_ucm_ece { vendor_id: u32, attr_mod: u32 }
 
     /// Asks the peer for a connection.
-    #[derive(Clone, Copy)]
     struct rdma_ucm_connect { conn_param: rdma_ucm_conn_param, id: u32, reserved: u32, ece: rdma_ucm_ece }
 
     /// Listens for connection requests.
-    #[derive(Clone, Copy)]
     struct rdma_ucm_listen { id: u32, backlog: u32 }
 
     /// Accepts, or confirms an acceptance.
-    #[derive(Clone, Copy)]
     struct rdma_ucm_accept {
         uid: u64, conn_param: rdma_ucm_conn_param, id: u32, reserved: u32, ece: rdma_ucm_ece,
     }
 
     /// Rejects a connection request.
-    #[derive(Clone, Copy)]
     struct rdma_ucm_reject {
         id: u32, private_data_len: u8, reason: u8, reserved: [u8; 2], private_data: [u8; RDMA_MAX_PRIVATE_DATA],
     }
 
     /// Ends a connection.
-    #[derive(Clone, Copy)]
     struct rdma_ucm_disconnect { id: u32 }
 
     /// Asks for the attributes that take a QP to a state.
-    #[derive(Clone, Copy)]
     struct rdma_ucm_init_qp_attr { response: u64, id: u32, qp_state: u32 }
 
     /// Takes the next event.
-    #[derive(Clone, Copy)]
     struct rdma_ucm_get_event { response: u64 }
 
     /// An event.
-    #[derive(Clone, Copy)]
     struct rdma_ucm_event_resp {
         uid: u64, id: u32, event: u32, status: u32, param: EventParam, reserved: u32, ece: rdma_ucm_ece,
     }
 
     /// Sets an option, or gets one.
-    #[derive(Clone, Copy)]
     struct rdma_ucm_set_option { optval: u64, id: u32, level: u32, optname: u32, optlen: u32 }
 
     /// Tells the connection manager of an event of the QP.
-    #[derive(Clone, Copy)]
     struct rdma_ucm_notify { id: u32, event: u32 }
 
     /// Joins a multicast group of an IP address: the older form.
-    #[derive(Clone, Copy)]
     struct rdma_ucm_join_ip_mcast { response: u64, uid: u64, addr: sockaddr_in6, id: u32 }
 
     /// Joins a multicast group.
-    #[derive(Clone, Copy)]
     struct rdma_ucm_join_mcast {
         response: u64, uid: u64, id: u32, addr_size: u16, join_flags: u16, addr: sockaddr_storage,
     }
 
     /// Moves an id to another channel.
-    #[derive(Clone, Copy)]
     struct rdma_ucm_migrate_id { response: u64, id: u32, fd: u32 }
 }
 
@@ -194,25 +162,20 @@ pub mod newer {
 
     c_types! {
         /// Asks the subnet for a service.
-        #[derive(Clone, Copy)]
         struct rdma_ucm_resolve_ib_service {
             id: u32, reserved: u32, service_id: u64, service_name: [u8; 64], flags: u32, reserved1: u32,
         }
 
         /// An event that a program puts into the channel of an id.
-        #[derive(Clone, Copy)]
         union WrittenParam { conn: rdma_ucm_conn_param, ud: rdma_ucm_ud_param, arg: u64 }
 
         /// Puts an event into the id's own channel.
-        #[derive(Clone, Copy)]
         struct rdma_ucm_write_cm_event { id: u32, reserved: u32, event: u32, status: u32, param: WrittenParam }
 
         /// Paths. There is at most one path: on Ethernet a path has no alternative.
-        #[derive(Clone, Copy)]
         struct rdma_ucm_query_path_resp { num_paths: u32, reserved: u32, path_data: [ib_path_rec_data; 1] }
 
         /// Services. There are none: Ethernet has no subnet administrator.
-        #[derive(Clone, Copy)]
         struct rdma_ucm_query_ib_service_resp { num_service_recs: u32, reserved: u32 }
     }
 }
@@ -419,14 +382,6 @@ impl rdma_ucm_conn_param {
     #[must_use]
     pub fn private_data(&self) -> &[u8] {
         &self.private_data[..usize::from(self.private_data_len)]
-    }
-}
-
-impl EventParam {
-    /// No parameter: zeros.
-    #[must_use]
-    pub fn none() -> Self {
-        rdma_ucm_event_resp::zeroed().param
     }
 }
 

@@ -9,7 +9,7 @@ use crate::c_types;
 
 c_types! {
     /// A shared receive queue.
-    struct ibv_srq {
+    object ibv_srq {
         context: *mut ibv_context,
         srq_context: *mut c_void,
         pd: *mut ibv_pd,
@@ -20,7 +20,6 @@ c_types! {
     }
 
     /// Attributes of an SRQ.
-    #[derive(Clone, Copy)]
     struct ibv_srq_attr {
         max_wr: u32,
         max_sge: u32,
@@ -28,21 +27,18 @@ c_types! {
     }
 
     /// What to create as an SRQ.
-    #[derive(Clone, Copy)]
     struct ibv_srq_init_attr {
         srq_context: *mut c_void,
         attr: ibv_srq_attr,
     }
 
     /// Tag matching lengths of an SRQ.
-    #[derive(Clone, Copy)]
     struct ibv_tm_cap {
         max_num_tags: u32,
         max_ops: u32,
     }
 
     /// What to create as an extended SRQ.
-    #[derive(Clone, Copy)]
     struct ibv_srq_init_attr_ex {
         srq_context: *mut c_void,
         attr: ibv_srq_attr,

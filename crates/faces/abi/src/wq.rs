@@ -9,7 +9,7 @@ use crate::c_types;
 
 c_types! {
     /// A work queue. `post_recv` is called without a null check.
-    struct ibv_wq {
+    object ibv_wq {
         context: *mut ibv_context,
         wq_context: *mut c_void,
         pd: *mut ibv_pd,
@@ -26,7 +26,6 @@ c_types! {
     }
 
     /// What to create as a work queue.
-    #[derive(Clone, Copy)]
     struct ibv_wq_init_attr {
         wq_context: *mut c_void,
         wq_type: ibv_wq_type,
@@ -39,7 +38,6 @@ c_types! {
     }
 
     /// Attributes of a work queue.
-    #[derive(Clone, Copy)]
     struct ibv_wq_attr {
         attr_mask: u32,
         wq_state: ibv_wq_state,
@@ -49,7 +47,7 @@ c_types! {
     }
 
     /// A receive indirection table.
-    struct ibv_rwq_ind_table {
+    object ibv_rwq_ind_table {
         context: *mut ibv_context,
         ind_tbl_handle: c_int,
         ind_tbl_num: c_int,
@@ -57,7 +55,6 @@ c_types! {
     }
 
     /// What to create as a receive indirection table.
-    #[derive(Clone, Copy)]
     struct ibv_rwq_ind_table_init_attr {
         log_ind_tbl_size: u32,
         ind_tbl: *mut *mut ibv_wq,
@@ -65,18 +62,16 @@ c_types! {
     }
 
     /// What to create as flow counters.
-    #[derive(Clone, Copy)]
     struct ibv_counters_init_attr {
         comp_mask: u32,
     }
 
     /// Flow counters.
-    struct ibv_counters {
+    object ibv_counters {
         context: *mut ibv_context,
     }
 
     /// What a flow counter counts.
-    #[derive(Clone, Copy)]
     struct ibv_counter_attach_attr {
         counter_desc: ibv_counter_description,
         index: u32,

@@ -9,7 +9,6 @@ use crate::c_types;
 
 c_types! {
     /// A scatter/gather element.
-    #[derive(Clone, Copy)]
     struct ibv_sge {
         addr: u64,
         length: u32,
@@ -17,21 +16,18 @@ c_types! {
     }
 
     /// A buffer of inline data.
-    #[derive(Clone, Copy)]
     struct ibv_data_buf {
         addr: *mut c_void,
         length: size_t,
     }
 
     /// Remote side of a read, a write or a flush.
-    #[derive(Clone, Copy)]
     struct ibv_send_wr_rdma as "__typeof__(((struct ibv_send_wr *)0)->wr.rdma)" {
         remote_addr: u64,
         rkey: u32,
     }
 
     /// Remote side of an atomic.
-    #[derive(Clone, Copy)]
     struct ibv_send_wr_atomic as "__typeof__(((struct ibv_send_wr *)0)->wr.atomic)" {
         remote_addr: u64,
         compare_add: u64,
@@ -40,7 +36,6 @@ c_types! {
     }
 
     /// Destination of a datagram.
-    #[derive(Clone, Copy)]
     struct ibv_send_wr_ud as "__typeof__(((struct ibv_send_wr *)0)->wr.ud)" {
         ah: *mut ibv_ah,
         remote_qpn: u32,
@@ -48,7 +43,6 @@ c_types! {
     }
 
     /// The part of a send request that depends on its opcode.
-    #[derive(Clone, Copy)]
     union ibv_send_wr_wr as "__typeof__(((struct ibv_send_wr *)0)->wr)" {
         rdma: ibv_send_wr_rdma,
         atomic: ibv_send_wr_atomic,
@@ -56,19 +50,16 @@ c_types! {
     }
 
     /// XRC destination.
-    #[derive(Clone, Copy)]
     struct ibv_send_wr_xrc as "__typeof__(((struct ibv_send_wr *)0)->qp_type.xrc)" {
         remote_srqn: u32,
     }
 
     /// The part of a send request that depends on the type of its QP.
-    #[derive(Clone, Copy)]
     union ibv_send_wr_qp_type as "__typeof__(((struct ibv_send_wr *)0)->qp_type)" {
         xrc: ibv_send_wr_xrc,
     }
 
     /// A bind as a send request.
-    #[derive(Clone, Copy)]
     struct ibv_send_wr_bind_mw as "__typeof__(((struct ibv_send_wr *)0)->bind_mw)" {
         mw: *mut ibv_mw,
         rkey: u32,
@@ -76,7 +67,6 @@ c_types! {
     }
 
     /// Segmentation offload of a send request.
-    #[derive(Clone, Copy)]
     struct ibv_send_wr_tso as "__typeof__(((struct ibv_send_wr *)0)->tso)" {
         hdr: *mut c_void,
         hdr_sz: u16,
@@ -84,7 +74,6 @@ c_types! {
     }
 
     /// A send work request.
-    #[derive(Clone, Copy)]
     struct ibv_send_wr {
         wr_id: u64,
         next: *mut ibv_send_wr,
@@ -100,7 +89,6 @@ c_types! {
     }
 
     /// A receive work request.
-    #[derive(Clone, Copy)]
     struct ibv_recv_wr {
         wr_id: u64,
         next: *mut ibv_recv_wr,
@@ -109,7 +97,6 @@ c_types! {
     }
 
     /// A tagged buffer.
-    #[derive(Clone, Copy)]
     struct ibv_ops_wr_add as "__typeof__(((struct ibv_ops_wr *)0)->tm.add)" {
         recv_wr_id: u64,
         sg_list: *mut ibv_sge,
@@ -119,7 +106,6 @@ c_types! {
     }
 
     /// The tag matching part of a list operation.
-    #[derive(Clone, Copy)]
     struct ibv_ops_wr_tm as "__typeof__(((struct ibv_ops_wr *)0)->tm)" {
         unexpected_cnt: u32,
         handle: u32,
@@ -127,7 +113,6 @@ c_types! {
     }
 
     /// A list operation on a tag matching SRQ.
-    #[derive(Clone, Copy)]
     struct ibv_ops_wr {
         wr_id: u64,
         next: *mut ibv_ops_wr,

@@ -4,9 +4,9 @@
 //! (and write some fields) at any time, so the library accesses it only through raw pointers. The
 //! library's part is a type of this module.
 use crate::abi::*;
-use crate::handles::{Handle, Kind, Says, Slab};
+use crate::handles::{FileId, kinds};
 use crate::verbs::builder::Builder;
-use crate::verbs::files::{FileId, close_file};
+use crate::verbs::files::{Inode, close_file};
 use adverb_device::engine::{AddressVector, Completion};
 use adverb_device::raw::{Flow, IndTable, Wq};
 use adverb_device::{CompChannel, CompCounter, Context, Cq, Dm, Mr, Mw, Pd, Qp, Srq, Xrcd};
@@ -134,8 +134,8 @@ pub struct DmObj {
 /// An XRC domain.
 pub struct XrcdObj {
     pub xrcd: Arc<Xrcd>,
-    /// Device and inode of the domain's file.
-    pub opened_on: Option<(u64, u64)>,
+    /// The domain's file.
+    pub opened_on: Option<Inode>,
 }
 
 /// An address handle.
@@ -238,35 +238,8 @@ impl Drop for InUse {
     }
 }
 
-/// Lists the kinds: number, library's part, visible part, types of handles, name in messages. The
-/// last column says whether the visible part has the fields `context` and `handle`.
-macro_rules! kinds {
-    ($($number:literal $object:ty: $visible:ty, [$($handle:ty),*], $name:literal, { $($field:ident)* };)*) => { $(
-        impl Kind for $object {
-            type Visible = $visible;
-            const KIND: u8 = $number;
-            const NAME: &'static str = $name;
-            fn slab() -> &'static Slab<Self> {
-                static SLAB: Slab<$object> = Slab::new();
-                &SLAB
-            }
-            #[allow(clippy::needless_update, unused_variables, reason = "not every type has the fields")]
-            unsafe fn says(visible: *const $visible) -> Says {
-                Says {
-                    // SAFETY: the caller guarantees memory of this type. The program may have
-                    // written any value there.
-                    $( $field: Some(unsafe { (*visible).$field }), )*
-                    ..Says::default()
-                }
-            }
-        }
-        $( impl Handle for $handle {
-            type Object = $object;
-        } )*
-    )* };
-}
-
 kinds! {
+    1 ContextObj: verbs_context, [ibv_context] at offset_of!(verbs_context, context), "context", {};
     2 PdObj: ibv_pd, [ibv_pd], "protection domain", { context handle };
     3 MrObj: ibv_mr, [ibv_mr], "memory region", { context handle };
     4 MwObj: ibv_mw, [ibv_mw], "memory window", { context handle };
@@ -276,6 +249,7 @@ kinds! {
     8 ChannelObj: ibv_comp_channel, [ibv_comp_channel], "completion channel", { context };
     9 CqObj: ibv_cq_ex, [ibv_cq, ibv_cq_ex], "completion queue", { context handle };
     10 SrqObj: ibv_srq, [ibv_srq], "shared receive queue", { context handle };
+    11 QpObj: ibv_qp_ex, [ibv_qp, ibv_qp_ex], "queue pair", { context handle };
     12 TdObj: ibv_td, [ibv_td], "thread domain", { context };
     13 BufObj: [u64; 1], [ibv_buf], "buffer", {};
     14 DmahObj: ibv_dmah, [ibv_dmah], "DMA handle", { context };
@@ -283,46 +257,4 @@ kinds! {
     16 WqObj: ibv_wq, [ibv_wq], "work queue", { context handle };
     17 IndTableObj: ibv_rwq_ind_table, [ibv_rwq_ind_table], "indirection table", { context };
     18 FlowObj: ibv_flow, [ibv_flow], "flow", { context handle };
-}
-
-impl Kind for ContextObj {
-    type Visible = verbs_context;
-    const KIND: u8 = 1;
-    const NAME: &'static str = "context";
-    const AT: usize = offset_of!(verbs_context, context);
-    fn slab() -> &'static Slab<Self> {
-        static SLAB: Slab<ContextObj> = Slab::new();
-        &SLAB
-    }
-    unsafe fn says(_: *const verbs_context) -> Says {
-        Says::default()
-    }
-}
-
-impl Handle for ibv_context {
-    type Object = ContextObj;
-}
-
-impl Kind for QpObj {
-    type Visible = ibv_qp_ex;
-    const KIND: u8 = 11;
-    const NAME: &'static str = "queue pair";
-    fn slab() -> &'static Slab<Self> {
-        static SLAB: Slab<QpObj> = Slab::new();
-        &SLAB
-    }
-    unsafe fn says(visible: *const ibv_qp_ex) -> Says {
-        // SAFETY: the caller guarantees memory of this type. The program may have written any value
-        // there.
-        let base = unsafe { &raw const (*visible).qp_base };
-        // SAFETY: as above.
-        unsafe { Says { context: Some((*base).context), handle: Some((*base).handle) } }
-    }
-}
-
-impl Handle for ibv_qp {
-    type Object = QpObj;
-}
-impl Handle for ibv_qp_ex {
-    type Object = QpObj;
 }

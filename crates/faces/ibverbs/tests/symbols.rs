@@ -6,57 +6,18 @@ use std::ffi::{CString, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Name and node of each row of the tables in `symbols`, written by `build.rs`.
-const SYMBOLS: &str = include_str!(concat!(env!("OUT_DIR"), "/symbols.txt"));
+#[path = "common/object.rs"]
+mod object;
 
-/// What NCCL asks for; one of the mandatory ones missing turns its InfiniBand support off.
-const NCCL_MANDATORY: [&str; 22] = [
-    "ibv_get_device_list",
-    "ibv_free_device_list",
-    "ibv_get_device_name",
-    "ibv_open_device",
-    "ibv_close_device",
-    "ibv_get_async_event",
-    "ibv_ack_async_event",
-    "ibv_query_device",
-    "ibv_query_port",
-    "ibv_query_gid",
-    "ibv_query_qp",
-    "ibv_alloc_pd",
-    "ibv_dealloc_pd",
-    "ibv_reg_mr",
-    "ibv_dereg_mr",
-    "ibv_create_cq",
-    "ibv_destroy_cq",
-    "ibv_create_qp",
-    "ibv_modify_qp",
-    "ibv_destroy_qp",
-    "ibv_fork_init",
-    "ibv_event_type_str",
-];
-
-const NCCL_OPTIONAL: [(&str, &str); 5] = [
-    ("ibv_reg_mr_iova2", "IBVERBS_1.8"),
-    ("ibv_reg_dmabuf_mr", "IBVERBS_1.12"),
-    ("ibv_query_ece", "IBVERBS_1.10"),
-    ("ibv_set_ece", "IBVERBS_1.10"),
-    ("ibv_query_port_speed", "IBVERBS_1.16"),
-];
+use object::{Names, names};
 
 fn library() -> PathBuf {
-    // The test runs from `deps`, where cargo puts the shared object of the library under test.
-    let exe = std::env::current_exe().expect("the test has a path");
-    let file = exe.parent().expect("a directory").join("libibverbs.so");
-    assert!(file.is_file(), "{} has not been built", file.display());
-    file
+    object::library("libibverbs.so")
 }
 
-fn committed() -> BTreeSet<(String, String)> {
-    SYMBOLS
-        .lines()
-        .map(|l| l.split_once(' ').expect("a name and a node"))
-        .map(|(name, node)| (name.to_owned(), node.to_owned()))
-        .collect()
+/// Name and node of each row of the tables in `symbols`.
+fn committed() -> Names {
+    object::committed(include_str!(concat!(env!("OUT_DIR"), "/symbols.txt")))
 }
 
 /// A loaded library; never unloaded, as its flags say.
@@ -88,25 +49,6 @@ fn every_committed_symbol_is_found_at_its_node() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-/// The names and nodes of a shared object. A node that is not the default is in brackets.
-fn exported(object: &Path) -> BTreeSet<(String, String)> {
-    let run = Command::new("objdump").arg("-T").arg(object).output();
-    let run = run.expect("objdump: install the package binutils");
-    let text = String::from_utf8(run.stdout).expect("ASCII");
-    // `ADDRESS FLAGS SECTION<tab>SIZE  NODE NAME`
-    text.lines()
-        .filter(|l| l.starts_with('0') && !l.contains("*UND*") && !l.contains("*ABS*"))
-        .map(|l| {
-            let mut words = l.split_whitespace().rev();
-            (words.next().expect("a name").to_owned(), words.next().expect("a node").to_owned())
-        })
-        .collect()
-}
-
-fn plain((name, node): (String, String)) -> (String, String) {
-    (name, node.trim_matches(['(', ')']).to_owned())
-}
-
 /// The facts of the tables, by another source: the distribution's rdma-core. A public node never
 /// changes after its release. A private one may have further names in a later release.
 #[test]
@@ -114,14 +56,11 @@ fn the_distributions_library_has_the_same_names_at_its_nodes() {
     let run = Command::new("cc").arg("-print-file-name=libibverbs.so.1").output();
     let path = String::from_utf8(run.expect("a C compiler").stdout).expect("UTF-8");
     // The old layouts at this node are not claimed here.
-    let theirs: BTreeSet<_> = exported(Path::new(path.trim()))
-        .into_iter()
-        .filter(|(_, node)| node != "(IBVERBS_1.0)")
-        .map(plain)
-        .collect();
+    let mut theirs = names(Path::new(path.trim()), true);
+    theirs.retain(|(_, node)| node != "IBVERBS_1.0");
     assert!(theirs.len() > 100, "{path}: install the package libibverbs-dev: {theirs:?}");
     let ours = committed();
-    let is_at = |all: &BTreeSet<(String, String)>, node| all.iter().any(|(_, of)| of == node);
+    let is_at = |all: &Names, node| all.iter().any(|(_, of)| of == node);
     let missing: Vec<_> = theirs.difference(&ours).filter(|(_, node)| is_at(&ours, node)).collect();
     let added: Vec<_> = ours
         .difference(&theirs)
@@ -132,14 +71,7 @@ fn the_distributions_library_has_the_same_names_at_its_nodes() {
 
 #[test]
 fn nothing_else_is_exported() {
-    let exported: BTreeSet<_> = exported(&library()).into_iter().map(plain).collect();
-    let committed = committed();
-    let unexpected: Vec<_> = exported.difference(&committed).collect();
-    let missing: Vec<_> = committed.difference(&exported).collect();
-    assert!(
-        unexpected.is_empty() && missing.is_empty(),
-        "unexpected {unexpected:?}, missing {missing:?}"
-    );
+    object::exports(&library(), &committed());
 }
 
 /// Programs look names up without a version, too: `ibv_query_gid_type`, a private one, among them.
@@ -159,7 +91,8 @@ fn every_name_is_found_without_a_version() {
 #[test]
 fn each_name_has_one_default_version() {
     let mut defaults = BTreeMap::<String, usize>::new();
-    for (name, _) in exported(&library()).into_iter().filter(|(_, node)| !node.starts_with('(')) {
+    let all = object::bracketed(&library(), true);
+    for (name, _) in all.into_iter().filter(|(_, node)| !node.starts_with('(')) {
         *defaults.entry(name).or_default() += 1;
     }
     for (name, node) in committed() {
@@ -176,17 +109,6 @@ fn names_of_version_1_0_layouts_are_not_claimed() {
         assert!(library.find(name, "IBVERBS_1.0").is_none(), "{name}@IBVERBS_1.0");
     }
     assert!(library.find("ibv_get_device_list", "IBVERBS_1.2").is_none());
-}
-
-#[test]
-fn nccl_finds_what_it_asks_for() {
-    let library = Library::open();
-    for name in NCCL_MANDATORY {
-        assert!(library.find(name, "IBVERBS_1.1").is_some(), "{name}");
-    }
-    for (name, node) in NCCL_OPTIONAL {
-        assert!(library.find(name, node).is_some(), "{name}@{node}");
-    }
 }
 
 #[test]
@@ -211,9 +133,7 @@ fn trampolines_reach_their_functions() {
 
 #[test]
 fn the_soname_is_that_of_the_original() {
-    let run = Command::new("readelf").arg("-d").arg(library()).output();
-    let run = run.expect("readelf: install the package binutils");
-    let text = String::from_utf8(run.stdout).expect("ASCII");
+    let text = object::said("readelf", "-d", &library());
     assert!(text.contains("[libibverbs.so.1]"), "{text}");
     assert!(text.contains("NODELETE"), "{text}");
 }

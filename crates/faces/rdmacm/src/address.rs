@@ -111,9 +111,6 @@ fn port_of(address: &sockaddr_storage) -> u16 {
 /// channel gets this device at once. A synchronous id gets the device when it listens, or when an
 /// object is created for it. The reason is libfabric: it binds a synchronous id for a moment, and
 /// if `verbs` is set, libfabric uses this device only.
-///
-/// # Safety
-/// `id` exists. `addr` points to an address with the length of its family.
 pub unsafe extern "C-unwind" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
     // SAFETY: the caller's word.
     zero_or_minus_one(unsafe { Id::of(id).and_then(|id| bind_as_asked(id, addr)) })
@@ -134,9 +131,6 @@ unsafe fn bind_as_asked(id: &Id, to: *const sockaddr) -> ErrnoResult {
 }
 
 /// `rdma_resolve_addr`: 0, or -1 with `errno` set; the timeout is in milliseconds.
-///
-/// # Safety
-/// `id` exists. The addresses have the length of their family; the source may be null.
 pub unsafe extern "C-unwind" fn rdma_resolve_addr(
     id: *mut rdma_cm_id,
     src: *mut sockaddr,
@@ -148,27 +142,18 @@ pub unsafe extern "C-unwind" fn rdma_resolve_addr(
 }
 
 /// `rdma_resolve_route`: 0, or -1 with `errno` set; the timeout is in milliseconds.
-///
-/// # Safety
-/// An id that exists.
 pub unsafe extern "C-unwind" fn rdma_resolve_route(id: *mut rdma_cm_id, timeout: c_int) -> c_int {
     // SAFETY: the caller's word.
     zero_or_minus_one(unsafe { Id::of(id).and_then(|id| resolve_route(id, timeout)) })
 }
 
 /// `rdma_get_src_port`, in network order.
-///
-/// # Safety
-/// An id that exists.
 pub unsafe extern "C-unwind" fn rdma_get_src_port(id: *mut rdma_cm_id) -> u16 {
     // SAFETY: the caller's word.
     unsafe { Id::of(id) }.map_or(0, |id| port_of(&id.public.route.addr.src.get()))
 }
 
 /// `rdma_get_dst_port`, in network order.
-///
-/// # Safety
-/// An id that exists.
 pub unsafe extern "C-unwind" fn rdma_get_dst_port(id: *mut rdma_cm_id) -> u16 {
     // SAFETY: the caller's word.
     unsafe { Id::of(id) }.map_or(0, |id| port_of(&id.public.route.addr.dst.get()))

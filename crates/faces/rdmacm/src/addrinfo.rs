@@ -222,9 +222,6 @@ pub unsafe fn look_up(
 
 /// `rdma_getaddrinfo`: 0, or -1 with `errno` set, or an error code of `getaddrinfo` for
 /// `gai_strerror`.
-///
-/// # Safety
-/// Strings and hints are valid or null. `res` has room for a pointer.
 pub unsafe extern "C" fn rdma_getaddrinfo(
     node: *const c_char,
     service: *const c_char,
@@ -247,9 +244,6 @@ pub unsafe extern "C" fn rdma_getaddrinfo(
 }
 
 /// `rdma_freeaddrinfo`: frees the whole list.
-///
-/// # Safety
-/// `res` is a list of `rdma_getaddrinfo`, or null.
 pub unsafe extern "C" fn rdma_freeaddrinfo(res: *mut rdma_addrinfo) {
     let mut next = res;
     while !next.is_null() {

@@ -54,9 +54,6 @@ pub fn wait<R>(wait: impl FnOnce() -> R) -> R {
 type WordFn = unsafe extern "C-unwind" fn(u64, u64, u64, u64, u64, u64) -> u64;
 
 /// Calls the function in r11. Each exported function has at most six arguments, each a word.
-///
-/// # Safety
-/// Only a trampoline of [`exports`](crate::exports) jumps here.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 pub unsafe extern "C-unwind" fn enter() {
@@ -75,9 +72,6 @@ pub unsafe extern "C-unwind" fn enter() {
 }
 
 /// Calls the function in x16. Each exported function has at most six arguments, each a word.
-///
-/// # Safety
-/// As above.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 pub unsafe extern "C-unwind" fn enter() {

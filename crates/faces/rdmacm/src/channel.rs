@@ -33,9 +33,6 @@ pub extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
 
 /// `rdma_destroy_event_channel`. The program has destroyed or migrated the ids of the channel
 /// before.
-///
-/// # Safety
-/// The channel was made by [`rdma_create_event_channel`] and is not used any more.
 pub unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
     if let Err(why) = CHANNELS.claim(channel) {
         if !channel.is_null() {

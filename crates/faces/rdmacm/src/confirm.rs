@@ -8,7 +8,7 @@ use adverb_abi::rdma_user_cm::{Request, rdma_ucm_accept, rdma_ucm_ece};
 
 /// Confirms the peer's acceptance. The queue pair of the id, if any, is in RTS afterwards.
 pub fn confirm(id: &Id) -> ErrnoResult {
-    let sent = qp::to_receive(id, None).and_then(|()| qp::to_send(id, None)).and_then(|()| {
+    let sent = qp::to_send(id, None).and_then(|()| {
         // No parameters: the earlier parameters stay valid.
         let accept = rdma_ucm_accept { id: id.handle.get(), ..rdma_ucm_accept::zeroed() };
         command::perform(id.fd(), Request::Accept(accept))

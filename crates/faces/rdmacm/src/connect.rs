@@ -7,7 +7,7 @@ use crate::confirm::confirm;
 use crate::error::{Errno, ErrnoResult, zero_or_minus_one};
 use crate::id::Id;
 use crate::query::query_address;
-use crate::{command, event, event_object, qp};
+use crate::{command, event, qp};
 use adverb_abi::Plain;
 use adverb_abi::rdma_user_cm::*;
 
@@ -120,7 +120,7 @@ unsafe fn accept(id: &Id, param: Option<&rdma_conn_param>) -> ErrnoResult {
         return Err(Errno(libc::EINVAL));
     }
     let limits = id.device(|device| Ok(device.limits))?;
-    let (resources, depth, ece) = id.with(|state| {
+    let (depths, ece) = id.with(|state| {
         // Defaults are the peer's values, limited by the device.
         state.initiator_depth = match param {
             Some(p) if p.initiator_depth != MAX_INIT_DEPTH => p.initiator_depth,
@@ -136,11 +136,12 @@ unsafe fn accept(id: &Id, param: Option<&rdma_conn_param>) -> ErrnoResult {
             vendor_id: state.remote_ece.vendor_id,
             attr_mod: state.local_ece.options,
         };
-        (state.responder_resources, state.initiator_depth, ece)
+        let (responder_resources, initiator_depth) =
+            (state.responder_resources, state.initiator_depth);
+        (qp::Depths { responder_resources, initiator_depth }, ece)
     });
     if !id.is_datagram() {
-        qp::to_receive(id, Some(resources))?;
-        qp::to_send(id, Some(depth))?;
+        qp::to_send(id, Some(depths))?;
     }
     // SAFETY: the caller's word.
     let conn_param = unsafe { to_send(id, param) }?;
@@ -152,7 +153,7 @@ unsafe fn accept(id: &Id, param: Option<&rdma_conn_param>) -> ErrnoResult {
     if id.is_datagram() {
         // A datagram id has no event to wait for.
         if id.with(|s| s.sync) {
-            event_object::drop_of(id);
+            event::object::drop_of(id);
         }
         return Ok(());
     }
@@ -182,10 +183,6 @@ fn disconnect(id: &Id) -> ErrnoResult {
 }
 
 /// `rdma_connect`: 0, or -1 with `errno` set. Without parameters, the id needs a queue pair.
-///
-/// # Safety
-/// The route of the id is resolved. `param` is null, or points to parameters with their private
-/// data.
 pub unsafe extern "C-unwind" fn rdma_connect(
     id: *mut rdma_cm_id,
     param: *mut rdma_conn_param,
@@ -195,9 +192,6 @@ pub unsafe extern "C-unwind" fn rdma_connect(
 }
 
 /// `rdma_listen`: 0, or -1 with `errno` set.
-///
-/// # Safety
-/// `id` exists.
 pub unsafe extern "C-unwind" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
     // SAFETY: the caller's word.
     zero_or_minus_one(unsafe { Id::of(id) }.and_then(|id| {
@@ -208,9 +202,6 @@ pub unsafe extern "C-unwind" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int)
 }
 
 /// `rdma_accept`: 0, or -1 with `errno` set. Without parameters, the id needs a queue pair.
-///
-/// # Safety
-/// `id` arrived with a request. `param` is null, or points to parameters with their private data.
 pub unsafe extern "C-unwind" fn rdma_accept(
     id: *mut rdma_cm_id,
     param: *mut rdma_conn_param,
@@ -221,9 +212,6 @@ pub unsafe extern "C-unwind" fn rdma_accept(
 
 /// `rdma_establish`: confirms a connection for programs with their own queue pair. 0, or -1 with
 /// `errno` set.
-///
-/// # Safety
-/// `id` exists.
 pub unsafe extern "C-unwind" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: the caller's word.
     zero_or_minus_one(unsafe { Id::of(id) }.and_then(|id| {
@@ -232,9 +220,6 @@ pub unsafe extern "C-unwind" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
 }
 
 /// `rdma_reject`: 0, or -1 with `errno` set.
-///
-/// # Safety
-/// `id` arrived with a request. `data` is null, or points to `len` bytes.
 pub unsafe extern "C-unwind" fn rdma_reject(
     id: *mut rdma_cm_id,
     data: *const c_void,
@@ -246,9 +231,6 @@ pub unsafe extern "C-unwind" fn rdma_reject(
 
 /// `rdma_reject_ece`: rejects because the two ends cannot agree on the vendor's options. 0, or -1
 /// with `errno` set.
-///
-/// # Safety
-/// `id` arrived with a request. `data` is null, or points to `len` bytes.
 pub unsafe extern "C-unwind" fn rdma_reject_ece(
     id: *mut rdma_cm_id,
     data: *const c_void,
@@ -261,9 +243,6 @@ pub unsafe extern "C-unwind" fn rdma_reject_ece(
 }
 
 /// `rdma_notify`: reports an asynchronous event of the queue pair. 0, or -1 with `errno` set.
-///
-/// # Safety
-/// `id` exists.
 pub unsafe extern "C-unwind" fn rdma_notify(id: *mut rdma_cm_id, event: u32) -> c_int {
     // SAFETY: the caller's word.
     zero_or_minus_one(unsafe { Id::of(id) }.and_then(|id| {
@@ -273,9 +252,6 @@ pub unsafe extern "C-unwind" fn rdma_notify(id: *mut rdma_cm_id, event: u32) -> 
 
 /// `rdma_disconnect`: moves the queue pair to the error state and tells the peer. 0, or -1 with
 /// `errno` set.
-///
-/// # Safety
-/// `id` exists.
 pub unsafe extern "C-unwind" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: the caller's word.
     zero_or_minus_one(unsafe { Id::of(id) }.and_then(disconnect))

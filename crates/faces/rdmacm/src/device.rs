@@ -197,9 +197,6 @@ pub fn require() -> ErrnoResult {
 
 /// `rdma_get_devices`: the open devices, as a list with a null at its end. `rdma_free_devices`
 /// frees the list.
-///
-/// # Safety
-/// `count` is null, or has room for a number.
 pub unsafe extern "C" fn rdma_get_devices(count: *mut core::ffi::c_int) -> *mut *mut ibv_context {
     let mut devices = DEVICES.lock();
     devices.renew();
@@ -224,9 +221,6 @@ pub unsafe extern "C" fn rdma_get_devices(count: *mut core::ffi::c_int) -> *mut 
 }
 
 /// `rdma_free_devices`: frees the list; the devices stay open.
-///
-/// # Safety
-/// `list` was made by [`rdma_get_devices`], or is null.
 pub unsafe extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {
     // SAFETY: the list was made with calloc.
     unsafe { libc::free(list.cast()) };

@@ -6,7 +6,7 @@ use core::ptr::null_mut;
 use crate::abi::cma::*;
 use crate::error::{Errno, ErrnoResult, zero_or_minus_one};
 use crate::id::{self, Id};
-use crate::{address, event, event_object, options, qp, srq};
+use crate::{address, event, options, qp, srq};
 use adverb_abi::{ibv_pd, ibv_qp_init_attr};
 
 /// Time limit for resolving the address, and again for resolving the route.
@@ -80,7 +80,7 @@ fn request(listener: &Id) -> ErrnoResult<*mut rdma_cm_id> {
     if !sync {
         return Err(Errno(libc::EINVAL));
     }
-    event_object::drop_of(listener);
+    event::object::drop_of(listener);
     let event = event::next(listener.fd())?;
     // SAFETY: the event was just read and is not acknowledged.
     let (kind, status, new) = unsafe { ((*event).event, (*event).status, (*event).id) };
@@ -112,10 +112,6 @@ fn request(listener: &Id) -> ErrnoResult<*mut rdma_cm_id> {
 }
 
 /// `rdma_create_ep`: 0, or -1 with `errno` set.
-///
-/// # Safety
-/// `id` has room for a pointer. `from` is a result of `rdma_getaddrinfo`. The protection domain and
-/// the attributes are valid or null.
 pub unsafe extern "C-unwind" fn rdma_create_ep(
     id: *mut *mut rdma_cm_id,
     from: *mut rdma_addrinfo,
@@ -130,9 +126,6 @@ pub unsafe extern "C-unwind" fn rdma_create_ep(
 }
 
 /// `rdma_destroy_ep`: also destroys the queue pair and the shared receive queue of the id.
-///
-/// # Safety
-/// `id` exists and is not used any more.
 pub unsafe extern "C-unwind" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
     // SAFETY: the caller's word.
     unsafe {
@@ -143,14 +136,11 @@ pub unsafe extern "C-unwind" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
         if !known.public.srq.get().is_null() {
             srq::rdma_destroy_srq(id);
         }
-        event_object::rdma_destroy_id(id);
+        event::object::rdma_destroy_id(id);
     }
 }
 
 /// `rdma_get_request`: 0, or -1 with `errno` set; EINVAL if the listener is not synchronous.
-///
-/// # Safety
-/// `listener` listens. `id` has room for a pointer.
 pub unsafe extern "C-unwind" fn rdma_get_request(
     listener: *mut rdma_cm_id,
     id: *mut *mut rdma_cm_id,

@@ -1,20 +1,22 @@
 //! Events. This module reads an event from the channel, completes it (moves queue pairs, fetches
 //! addresses), and gives it to the program.
 
+pub mod object;
+
 use core::cell::Cell;
-use core::ffi::c_int;
+use core::ffi::{c_char, c_int};
 use core::ptr::null_mut;
 
 use crate::abi::cma::*;
 use crate::confirm::confirm_with_ece;
 use crate::error::{Errno, ErrnoResult, zero_or_minus_one};
-use crate::event_object::{Event, Public, destroy, drop_of};
 use crate::id::{Group, Id, destroy_handle};
 use crate::query::{query_address, query_gids, query_paths};
-use crate::{cancel, channel, command, options, qp, services};
+use crate::{cancel, channel, command, options, qp};
 use adverb_abi::rdma_user_cm::{
     RDMA_MAX_PRIVATE_DATA, Request, rdma_ucm_event_resp, rdma_ucm_get_event,
 };
+use object::{Event, Public, destroy, drop_of};
 
 /// Whether the program gets an event.
 enum Given {
@@ -28,7 +30,7 @@ enum Given {
 pub fn next(fd: c_int) -> ErrnoResult<*mut rdma_cm_event> {
     loop {
         let get = Request::GetEvent(rdma_ucm_get_event { response: 0 });
-        let mut from: rdma_ucm_event_resp = cancel::wait(|| command::ask(fd, get))?;
+        let from: rdma_ucm_event_resp = cancel::wait(|| command::ask(fd, get))?;
         if from.uid == 0 {
             // The event belongs to a connection that the program has not accepted, so it has no id.
             // Skip it.
@@ -57,7 +59,7 @@ pub fn next(fd: c_int) -> ErrnoResult<*mut rdma_cm_event> {
             counts_for,
             group,
         };
-        let given = event.process(id, &mut from);
+        let given = event.process(id, &from);
         let kind = event.public.get().event;
         id.note_event(kind);
         if matches!(given, Given::No) {
@@ -96,8 +98,17 @@ pub fn complete(id: &Id) -> ErrnoResult {
     }
 }
 
+/// Handles the event of a lookup by name. ENOENT: the program has taken the result already. The
+/// program may start another lookup.
+fn looked_up(id: &Id) -> ErrnoResult {
+    id.with(|state| {
+        state.resolving &= !state.resolved.is_null();
+        if state.resolved.is_null() { Err(Errno(libc::ENOENT)) } else { Ok(()) }
+    })
+}
+
 impl Event {
-    fn process(&mut self, id: &Id, from: &mut rdma_ucm_event_resp) -> Given {
+    fn process(&mut self, id: &Id, from: &rdma_ucm_event_resp) -> Given {
         match from.event {
             ADDR_RESOLVED if from.status == 0 => {
                 let known = query_address(id).and_then(|()| query_gids(id));
@@ -130,13 +141,13 @@ impl Event {
                     self.fails_as(MULTICAST_ERROR, qp::joined(id, group, to.grh.dgid, to.dlid));
                 }
             }
-            ADDRINFO_RESOLVED => self.fails_as(ADDRINFO_ERROR, services::arrived(id)),
-            ADDRINFO_ERROR => services::failed(id),
+            ADDRINFO_RESOLVED => self.fails_as(ADDRINFO_ERROR, looked_up(id)),
+            ADDRINFO_ERROR => id.with(|state| state.resolving = false),
             USER => self.copy_arg(from),
             INTERNAL => {
                 // The event that `rdma_resolve_addrinfo` wrote for itself.
                 self.update(|public| public.event = ADDRINFO_RESOLVED);
-                self.fails_as(ADDRINFO_ERROR, services::arrived(id));
+                self.fails_as(ADDRINFO_ERROR, looked_up(id));
             }
             _ => self.copy_param(id, from),
         }
@@ -208,7 +219,7 @@ impl Event {
         }
     }
 
-    fn copy_param(&mut self, id: &Id, from: &mut rdma_ucm_event_resp) {
+    fn copy_param(&mut self, id: &Id, from: &rdma_ucm_event_resp) {
         if id.is_datagram() { self.copy_ud(from) } else { self.copy_conn(from) }
     }
 
@@ -230,14 +241,14 @@ impl Event {
         self.update(|public| public.param.conn = conn);
     }
 
-    fn copy_ud(&mut self, from: &mut rdma_ucm_event_resp) {
+    fn copy_ud(&mut self, from: &rdma_ucm_event_resp) {
         // SAFETY: any bytes are valid for this type.
-        let mut from = unsafe { from.param.ud };
+        let from = unsafe { from.param.ud };
         self.private_data = from.private_data;
         let ud = rdma_ud_param {
             private_data: core::ptr::null(),
             private_data_len: from.private_data_len,
-            ah_attr: crate::verbs::ah_attr_from(&mut from.ah_attr),
+            ah_attr: (&from.ah_attr).into(),
             qp_num: from.qp_num,
             qkey: from.qkey,
         };
@@ -254,12 +265,13 @@ impl Event {
     }
 }
 
+/// `rdma_event_str`.
+pub extern "C" fn rdma_event_str(kind: EventType) -> *const c_char {
+    event_name(kind).as_ptr()
+}
+
 /// `rdma_get_cm_event`: 0, or -1 with `errno` set; EAGAIN if the channel is non-blocking and has no
 /// event.
-///
-/// # Safety
-/// `channel` exists. `event` has room for a pointer.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[unsafe(naked)]
 pub unsafe extern "C-unwind" fn rdma_get_cm_event(
     channel: *mut rdma_event_channel,
@@ -269,19 +281,6 @@ pub unsafe extern "C-unwind" fn rdma_get_cm_event(
     core::arch::naked_asm!("mov rdx, [rsp]", "jmp {get}", get = sym get_cm_event);
     #[cfg(target_arch = "aarch64")]
     core::arch::naked_asm!("mov x2, x30", "b {get}", get = sym get_cm_event);
-}
-
-/// The same for processors on which we do not read the return address.
-///
-/// # Safety
-/// As above.
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub unsafe extern "C-unwind" fn rdma_get_cm_event(
-    channel: *mut rdma_event_channel,
-    event: *mut *mut rdma_cm_event,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { get_cm_event(channel, event, 0) }
 }
 
 unsafe extern "C-unwind" fn get_cm_event(

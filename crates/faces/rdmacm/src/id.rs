@@ -14,7 +14,6 @@ use libc::sockaddr_storage;
 use crate::abi::cma::*;
 use crate::device::Use;
 use crate::error::{Errno, ErrnoResult, zero_or_minus_one};
-use crate::event_name::name_of;
 use crate::live::Live;
 use crate::{addrinfo, channel, command};
 use adverb_abi::rdma_user_cm::*;
@@ -271,7 +270,8 @@ impl Id {
             let late = self.acknowledged.wait_for(&mut state, ACK_NOTICE);
             if late && !said {
                 said = true;
-                let kinds: Vec<_> = state.open.iter().map(|k| name_of(*k)).collect();
+                let kinds: Vec<_> =
+                    state.open.iter().map(|k| event_name(*k).to_string_lossy()).collect();
                 eprintln!(
                     "adverb: warn: {} waits for the acknowledgement of {missing} event(s) \
                      returned by rdma_get_cm_event: {}; call rdma_ack_cm_event for each",
@@ -368,9 +368,6 @@ pub unsafe fn address(from: *const libc::sockaddr) -> ErrnoResult<(sockaddr_stor
 }
 
 /// `rdma_create_id`: 0, or -1 with `errno` set. Without a channel the id is synchronous.
-///
-/// # Safety
-/// `id` has room for a pointer. `channel` exists or is null.
 pub unsafe extern "C-unwind" fn rdma_create_id(
     channel: *mut rdma_event_channel,
     id: *mut *mut rdma_cm_id,

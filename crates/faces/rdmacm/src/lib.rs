@@ -12,12 +12,12 @@
 //! - [`id`]: the object behind an `rdma_cm_id`.
 //! - [`channel`], [`address`], [`connect`], [`event`], [`qp`], [`srq`], [`multicast`],
 //!   [`endpoint`], [`options`], [`addrinfo`], [`resolve`]: the entry points, by subject.
-//! - [`event_object`], [`event_name`], [`query`], [`confirm`], [`services`]: parts of events, and
-//!   the work for an id when an event is read.
+//! - [`query`], [`confirm`]: the work for an id when an event is read.
 //! - [`rsocket`]: names without function, so that programs bound to these names start.
 //! - [`cancel`]: the frame of each call, in which a thread is cancelled only while it waits.
 //! - [`exports`]: the table that binds each exported name to its version node.
 #![allow(unsafe_code, reason = "the C ABI")]
+#![allow(clippy::missing_safety_doc, reason = "the contract is that of the call's manual page")]
 
 pub mod abi;
 pub mod address;
@@ -31,8 +31,6 @@ pub mod device;
 pub mod endpoint;
 pub mod error;
 pub mod event;
-pub mod event_name;
-pub mod event_object;
 pub mod exports;
 pub mod id;
 pub mod live;
@@ -42,6 +40,5 @@ pub mod qp;
 pub mod query;
 pub mod resolve;
 pub mod rsocket;
-pub mod services;
 pub mod srq;
 pub mod verbs;

@@ -90,9 +90,6 @@ unsafe fn leave(id: &Id, from: *const sockaddr) -> ErrnoResult {
 }
 
 /// `rdma_join_multicast`: 0, or -1 with `errno` set. Events return `context`.
-///
-/// # Safety
-/// `id` exists. `addr` points to an address with the length of its family.
 pub unsafe extern "C-unwind" fn rdma_join_multicast(
     id: *mut rdma_cm_id,
     addr: *mut sockaddr,
@@ -104,9 +101,6 @@ pub unsafe extern "C-unwind" fn rdma_join_multicast(
 
 /// `rdma_join_multicast_ex`: 0, or -1 with `errno` set: ENOTSUP for unknown flags, EINVAL for
 /// missing attributes.
-///
-/// # Safety
-/// `id` exists. The address in the attributes has the length of its family.
 pub unsafe extern "C-unwind" fn rdma_join_multicast_ex(
     id: *mut rdma_cm_id,
     attr: *mut rdma_cm_join_mc_attr_ex,
@@ -127,9 +121,6 @@ pub unsafe extern "C-unwind" fn rdma_join_multicast_ex(
 
 /// `rdma_leave_multicast`: 0, or -1 with `errno` set; EADDRNOTAVAIL if the id is not a member.
 /// Waits until the events of the membership have been acknowledged.
-///
-/// # Safety
-/// `id` exists. `addr` points to an address with the length of its family.
 pub unsafe extern "C-unwind" fn rdma_leave_multicast(
     id: *mut rdma_cm_id,
     addr: *mut sockaddr,

@@ -4,8 +4,9 @@ use core::ffi::{c_int, c_void};
 
 use crate::abi::cma::*;
 use crate::error::{Errno, ErrnoResult, zero_or_minus_one};
+use crate::event::object;
 use crate::id::Id;
-use crate::{channel, command, event_object};
+use crate::{channel, command};
 use adverb_abi::ibv_ece;
 use adverb_abi::rdma_user_cm::{
     Request, rdma_ucm_destroy_id_resp, rdma_ucm_migrate_id, rdma_ucm_set_option,
@@ -29,7 +30,7 @@ pub fn migrate(id: &Id, to: *mut rdma_event_channel) -> ErrnoResult {
         }
     })?;
     if was_sync {
-        event_object::drop_of(id);
+        object::drop_of(id);
         // SAFETY: the channel belonged to the id, which has left it.
         unsafe { channel::rdma_destroy_event_channel(id.public.channel.get()) };
     }
@@ -62,9 +63,6 @@ pub unsafe fn set(
 }
 
 /// `rdma_migrate_id`: 0, or -1 with `errno` set. Null makes the id synchronous.
-///
-/// # Safety
-/// `id` exists. `to` exists or is null.
 pub unsafe extern "C-unwind" fn rdma_migrate_id(
     id: *mut rdma_cm_id,
     to: *mut rdma_event_channel,
@@ -74,9 +72,6 @@ pub unsafe extern "C-unwind" fn rdma_migrate_id(
 }
 
 /// `rdma_set_option`: 0, or -1 with `errno` set.
-///
-/// # Safety
-/// `id` exists. `value` points to `len` bytes.
 pub unsafe extern "C-unwind" fn rdma_set_option(
     id: *mut rdma_cm_id,
     level: c_int,
@@ -89,9 +84,6 @@ pub unsafe extern "C-unwind" fn rdma_set_option(
 }
 
 /// `rdma_set_local_ece`, for programs with their own queue pair. 0, or -1 with `errno` EINVAL.
-///
-/// # Safety
-/// `id` and `ece` exist, or are null.
 pub unsafe extern "C-unwind" fn rdma_set_local_ece(
     id: *mut rdma_cm_id,
     ece: *mut ibv_ece,
@@ -110,9 +102,6 @@ pub unsafe extern "C-unwind" fn rdma_set_local_ece(
 }
 
 /// `rdma_get_remote_ece`, for programs with their own queue pair. 0, or -1 with `errno` EINVAL.
-///
-/// # Safety
-/// `id` exists or is null. `ece` has room for the peer's offer or is null.
 pub unsafe extern "C-unwind" fn rdma_get_remote_ece(
     id: *mut rdma_cm_id,
     ece: *mut ibv_ece,

@@ -14,8 +14,9 @@ use adverb_abi::*;
 /// The attributes and mask that move the id's queue pair to a state.
 pub fn attributes(id: &Id, state: u32) -> ErrnoResult<(ibv_qp_attr, c_int)> {
     let body = rdma_ucm_init_qp_attr { response: 0, id: id.handle.get(), qp_state: state };
-    let mut found: ib_uverbs_qp_attr = command::ask(id.fd(), Request::InitQpAttr(body))?;
-    Ok((verbs::qp_attr_from(&mut found, state), found.qp_attr_mask as c_int))
+    let found: ib_uverbs_qp_attr = command::ask(id.fd(), Request::InitQpAttr(body))?;
+    let attr = ibv_qp_attr { qp_state: state, ..(&found).into() };
+    Ok((attr, found.qp_attr_mask as c_int))
 }
 
 /// Moves a queue pair to a state with the attributes of the connection. `change` may adjust the
@@ -32,11 +33,19 @@ unsafe fn step(
     let (mut attr, mask) = attributes(id, state)?;
     change(&mut attr);
     // SAFETY: the caller's word.
-    unsafe { verbs::modify_qp(qp, &mut attr, mask) }
+    unsafe { verbs::modify_qp(qp, &raw mut attr, mask) }
 }
 
-/// Moves the id's queue pair, if any, to RTR. `resources` overrides the value of the connection.
-pub fn to_receive(id: &Id, resources: Option<u8>) -> ErrnoResult {
+/// Values in place of the connection's: RDMA reads and atomics that a queue pair answers, and that it
+/// sends.
+#[derive(Clone, Copy)]
+pub struct Depths {
+    pub responder_resources: u8,
+    pub initiator_depth: u8,
+}
+
+/// Moves the id's queue pair, if any, to RTR and RTS.
+pub fn to_send(id: &Id, depths: Option<Depths>) -> ErrnoResult {
     let qp = id.public.qp.get();
     if qp.is_null() {
         return Ok(());
@@ -46,24 +55,13 @@ pub fn to_receive(id: &Id, resources: Option<u8>) -> ErrnoResult {
         // INIT again, because the attributes were not known when the queue pair was created.
         step(id, qp, IBV_QPS_INIT, |_| ())?;
         step(id, qp, IBV_QPS_RTR, |attr| {
-            if let Some(resources) = resources {
-                attr.max_dest_rd_atomic = resources;
+            if let Some(depths) = depths {
+                attr.max_dest_rd_atomic = depths.responder_resources;
             }
-        })
-    }
-}
-
-/// Moves the id's queue pair, if any, to RTS. `depth` overrides the value of the connection.
-pub fn to_send(id: &Id, depth: Option<u8>) -> ErrnoResult {
-    let qp = id.public.qp.get();
-    if qp.is_null() {
-        return Ok(());
-    }
-    // SAFETY: the id's queue pair exists.
-    unsafe {
+        })?;
         step(id, qp, IBV_QPS_RTS, |attr| {
-            if let Some(depth) = depth {
-                attr.max_rd_atomic = depth;
+            if let Some(depths) = depths {
+                attr.max_rd_atomic = depths.initiator_depth;
             }
         })
     }
@@ -75,29 +73,25 @@ pub fn to_error(id: &Id) -> ErrnoResult {
     if qp.is_null() {
         return Ok(());
     }
-    // SAFETY: all fields are integers, for which zeros are valid; the id's queue pair exists.
-    unsafe {
-        let mut attr: ibv_qp_attr = core::mem::zeroed();
-        attr.qp_state = IBV_QPS_ERR;
-        verbs::modify_qp(qp, &mut attr, IBV_QP_STATE as c_int)
-    }
+    let mut attr = ibv_qp_attr { qp_state: IBV_QPS_ERR, ..ibv_qp_attr::zeroed() };
+    // SAFETY: the id's queue pair exists.
+    unsafe { verbs::modify_qp(qp, &raw mut attr, IBV_QP_STATE as c_int) }
 }
 
 /// # Safety
 /// The queue pair exists.
 unsafe fn first_states(id: &Id, qp: *mut ibv_qp) -> ErrnoResult {
-    // SAFETY: the caller's word; all fields are integers, for which zeros are valid.
+    // SAFETY: the caller's word.
     unsafe {
         step(id, qp, IBV_QPS_INIT, |_| ())?;
         if !id.is_datagram() {
             return Ok(());
         }
         // A datagram queue pair needs no peer, so it can send at once.
-        let mut attr: ibv_qp_attr = core::mem::zeroed();
-        attr.qp_state = IBV_QPS_RTR;
-        verbs::modify_qp(qp, &mut attr, IBV_QP_STATE as c_int)?;
+        let mut attr = ibv_qp_attr { qp_state: IBV_QPS_RTR, ..ibv_qp_attr::zeroed() };
+        verbs::modify_qp(qp, &raw mut attr, IBV_QP_STATE as c_int)?;
         attr.qp_state = IBV_QPS_RTS;
-        verbs::modify_qp(qp, &mut attr, (IBV_QP_STATE | IBV_QP_SQ_PSN) as c_int)
+        verbs::modify_qp(qp, &raw mut attr, (IBV_QP_STATE | IBV_QP_SQ_PSN) as c_int)
     }
 }
 
@@ -253,9 +247,6 @@ pub unsafe fn create_plain(id: &Id, pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr
 
 /// `rdma_create_qp_ex`: 0, or -1 with `errno` set. A UD queue pair is in RTS afterwards, all others
 /// are in INIT.
-///
-/// # Safety
-/// The address of the id is resolved. The fields selected by the mask are valid.
 pub unsafe extern "C-unwind" fn rdma_create_qp_ex(
     id: *mut rdma_cm_id,
     attr: *mut ibv_qp_init_attr_ex,
@@ -269,9 +260,6 @@ pub unsafe extern "C-unwind" fn rdma_create_qp_ex(
 
 /// `rdma_create_qp`: 0, or -1 with `errno` set. A UD queue pair is in RTS afterwards, all others
 /// are in INIT.
-///
-/// # Safety
-/// The address of the id is resolved. The protection domain belongs to the id's device or is null.
 pub unsafe extern "C-unwind" fn rdma_create_qp(
     id: *mut rdma_cm_id,
     pd: *mut ibv_pd,
@@ -285,9 +273,6 @@ pub unsafe extern "C-unwind" fn rdma_create_qp(
 }
 
 /// `rdma_destroy_qp`: also destroys the completion queues that were created for the queue pair.
-///
-/// # Safety
-/// `id` exists.
 pub unsafe extern "C-unwind" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
     // SAFETY: the caller's word; the queue pair is the id's.
     unsafe {
@@ -302,9 +287,6 @@ pub unsafe extern "C-unwind" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
 
 /// `rdma_init_qp_attr`: the attributes that move a queue pair to `attr->qp_state`, for programs
 /// with their own queue pair.
-///
-/// # Safety
-/// `id` exists. `attr` and `mask` are valid.
 pub unsafe extern "C-unwind" fn rdma_init_qp_attr(
     id: *mut rdma_cm_id,
     attr: *mut ibv_qp_attr,

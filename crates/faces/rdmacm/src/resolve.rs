@@ -8,7 +8,7 @@ use crate::abi::cma::*;
 use crate::addrinfo::{self, Why};
 use crate::error::{Errno, ErrnoResult, zero_or_minus_one};
 use crate::id::Id;
-use crate::{command, event, services};
+use crate::{command, event};
 use adverb_abi::Plain;
 use adverb_abi::rdma_user_cm::*;
 
@@ -104,9 +104,6 @@ unsafe fn start(
 
 /// `rdma_resolve_addrinfo`: 0, or -1 with `errno` set; EBUSY if the last result has not been
 /// fetched.
-///
-/// # Safety
-/// `id` exists or is null. Strings and hints are valid or null.
 pub unsafe extern "C-unwind" fn rdma_resolve_addrinfo(
     id: *mut rdma_cm_id,
     node: *const c_char,
@@ -119,15 +116,14 @@ pub unsafe extern "C-unwind" fn rdma_resolve_addrinfo(
             return Err(Errno(libc::EBUSY));
         }
         // SAFETY: the caller's word.
-        unsafe { start(id, node, service, hints.as_ref()) }.inspect_err(|_| services::failed(id))
+        unsafe { start(id, node, service, hints.as_ref()) }.inspect_err(|_| {
+            id.with(|state| state.resolving = false);
+        })
     }))
 }
 
 /// `rdma_query_addrinfo`: 0, or -1 with `errno` set; ENOENT if there is no result. The caller owns
 /// the list.
-///
-/// # Safety
-/// `id` exists or is null. `info` has room for a pointer or is null.
 pub unsafe extern "C-unwind" fn rdma_query_addrinfo(
     id: *mut rdma_cm_id,
     info: *mut *mut rdma_addrinfo,
@@ -152,9 +148,6 @@ pub unsafe extern "C-unwind" fn rdma_query_addrinfo(
 
 /// `rdma_write_cm_event`: writes an event of the program (`RDMA_CM_EVENT_USER`). 0, or -1 with
 /// `errno` set.
-///
-/// # Safety
-/// `id` exists.
 pub unsafe extern "C-unwind" fn rdma_write_cm_event(
     id: *mut rdma_cm_id,
     event: EventType,

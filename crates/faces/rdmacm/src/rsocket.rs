@@ -44,18 +44,12 @@ pub extern "C" fn no_rsocket(_fd: c_int) -> c_long {
 }
 
 /// `rpoll`: as `poll`.
-///
-/// # Safety
-/// As of poll(2).
 pub unsafe extern "C" fn rpoll(fds: *mut pollfd, n: nfds_t, timeout: c_int) -> c_int {
     // SAFETY: the caller's word.
     unsafe { libc::poll(fds, n, timeout) }
 }
 
 /// `rselect`: as `select`.
-///
-/// # Safety
-/// As of select(2).
 pub unsafe extern "C" fn rselect(
     n: c_int,
     read: *mut fd_set,

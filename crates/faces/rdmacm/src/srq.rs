@@ -46,9 +46,6 @@ unsafe fn create(id: &Id, attr: &mut ibv_srq_init_attr_ex) -> ErrnoResult {
 }
 
 /// `rdma_create_srq_ex`: 0, or -1 with `errno` set.
-///
-/// # Safety
-/// The address of the id is resolved. The objects in the attributes exist.
 pub unsafe extern "C-unwind" fn rdma_create_srq_ex(
     id: *mut rdma_cm_id,
     attr: *mut ibv_srq_init_attr_ex,
@@ -60,9 +57,6 @@ pub unsafe extern "C-unwind" fn rdma_create_srq_ex(
 }
 
 /// `rdma_create_srq`: 0, or -1 with `errno` set. For an XRC receiver the queue is an XRC SRQ.
-///
-/// # Safety
-/// The address of the id is resolved. The protection domain belongs to the id's device or is null.
 pub unsafe extern "C-unwind" fn rdma_create_srq(
     id: *mut rdma_cm_id,
     pd: *mut ibv_pd,
@@ -89,9 +83,6 @@ pub unsafe extern "C-unwind" fn rdma_create_srq(
 }
 
 /// `rdma_destroy_srq`: also destroys the completion queue that was created for the SRQ.
-///
-/// # Safety
-/// `id` exists.
 pub unsafe extern "C-unwind" fn rdma_destroy_srq(id: *mut rdma_cm_id) {
     // SAFETY: the caller's word; the queue belongs to the id.
     unsafe {

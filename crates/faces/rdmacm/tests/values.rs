@@ -1,7 +1,7 @@
 //! Translations that need no device.
 
 use adverb_abi::rdma_user_cm::ib_path_rec_data;
-use rdmacm::event_name::name_of;
+use rdmacm::abi::cma::event_name;
 use rdmacm::query::path_record;
 use rdmacm::resolve::number;
 
@@ -51,9 +51,9 @@ fn services_are_numbers_as_c_writes_them_or_names() {
 /// Each event kind has its name (RCM-3).
 #[test]
 fn events_have_their_names() {
-    assert_eq!(name_of(0), "RDMA_CM_EVENT_ADDR_RESOLVED");
-    assert_eq!(name_of(7), "RDMA_CM_EVENT_UNREACHABLE");
-    assert_eq!(name_of(15), "RDMA_CM_EVENT_TIMEWAIT_EXIT");
-    assert_eq!(name_of(17), "RDMA_CM_EVENT_ADDRINFO_ERROR");
-    assert_eq!(name_of(99), "UNKNOWN EVENT");
+    assert_eq!(event_name(0), c"RDMA_CM_EVENT_ADDR_RESOLVED");
+    assert_eq!(event_name(7), c"RDMA_CM_EVENT_UNREACHABLE");
+    assert_eq!(event_name(15), c"RDMA_CM_EVENT_TIMEWAIT_EXIT");
+    assert_eq!(event_name(17), c"RDMA_CM_EVENT_ADDRINFO_ERROR");
+    assert_eq!(event_name(99), c"UNKNOWN EVENT");
 }

@@ -85,6 +85,17 @@ impl Address {
         matches!(self, Address::Ip(SocketAddr::V6(a)) if a.ip().segments()[0] & 0xffc0 == 0xfe80)
     }
 
+    /// A link-local address that names no interface, with this interface; all others as they are.
+    pub const fn with_scope(mut self, scope: u32) -> Address {
+        if self.is_link_local()
+            && let Address::Ip(SocketAddr::V6(a)) = &mut self
+            && a.scope_id() == 0
+        {
+            a.set_scope_id(scope);
+        }
+        self
+    }
+
     /// The interface index that a link-local address names; 0 if the address names none.
     pub const fn scope(&self) -> u32 {
         match self {

@@ -7,7 +7,6 @@ use crate::ports::{EPHEMERAL, Holder};
 use crate::world::{MAX_BACKLOG, World};
 use adverb_cm::ip::service_id;
 use nix::errno::Errno;
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -125,13 +124,7 @@ impl<D: Host, T: Tokens> World<D, T> {
             return Ok(());
         }
         let key = (service_id(space, port), id.claimed_address());
-        match self.claims.get_mut(&key) {
-            Some((count, _)) => *count += 1,
-            None => {
-                let claim = self.host.claim(key.0, key.1, id.reuse)?;
-                self.claims.insert(key, (1, claim));
-            }
-        }
+        self.claims.add(key, || self.host.claim(key.0, key.1, id.reuse))?;
         id.claim = Some(key);
         Ok(())
     }
@@ -140,12 +133,8 @@ impl<D: Host, T: Tokens> World<D, T> {
         if let Some((space, port)) = id.held {
             self.ports.release(space, port, number);
         }
-        let Some(key) = id.claim else { return };
-        if let Some((count, _)) = self.claims.get_mut(&key) {
-            *count -= 1;
-            if *count == 0 {
-                self.claims.remove(&key);
-            }
+        if let Some(key) = id.claim {
+            self.claims.remove(&key);
         }
     }
 
@@ -210,25 +199,14 @@ impl<D: Host, T: Tokens> World<D, T> {
     pub(crate) fn resolved(&mut self, number: u32, binding: Binding, destination: Address) {
         let Some(id) = self.ids.get_mut(&number) else { return };
         let Some(source) = id.source else { return };
-        let at = |port| {
-            let mut address = SocketAddr::new(binding.address, port);
-            if let SocketAddr::V6(v6) = &mut address {
-                v6.set_scope_id(binding.scope_id);
-            }
-            Address::Ip(address)
-        };
+        let at =
+            |port| Address::Ip(SocketAddr::new(binding.address, port)).with_scope(binding.scope_id);
         // A wildcard destination means the local address itself, and so does a loopback destination
         // of an id at another address. Linux: `cma_resolve_loopback`.
         let destination = match destination {
             own if own.is_any() => at(own.port()),
             own if own.is_localhost() && !binding.address.is_loopback() => at(own.port()),
-            Address::Ip(SocketAddr::V6(mut v6))
-                if destination.is_link_local() && v6.scope_id() == 0 =>
-            {
-                v6.set_scope_id(binding.scope_id);
-                Address::Ip(v6.into())
-            }
-            other => other,
+            other => other.with_scope(binding.scope_id),
         };
         id.source = Some(at(source.port()));
         id.destination = Some(destination);
@@ -273,19 +251,12 @@ impl<D: Host, T: Tokens> World<D, T> {
         self.ports.may_listen(space, port, number)?;
         self.claim(number, space, port)?;
         let key = self.ids.get(&number).and_then(|id| id.claim).ok_or(Errno::EINVAL)?;
-        if let Some((_, claim)) = self.claims.get(&key) {
+        if let Some(claim) = self.claims.get(&key) {
             claim.listen()?;
         }
         self.ports.set_reuse(space, port, number, false);
-        let service = key.0;
-        if !self.listening.contains_key(&service) {
-            let listener = self.cm.listen(service, None).map_err(crate::world::errno)?;
-            self.services.insert(listener, service);
-            self.listening.insert(service, (listener, BTreeSet::new()));
-        }
-        if let Some((_, who)) = self.listening.get_mut(&service) {
-            who.insert(number);
-        }
+        self.listeners
+            .add(key.0, number, || self.cm.listen(key.0, None).map_err(crate::world::errno))?;
         if let Some(id) = self.ids.get_mut(&number) {
             id.standing = Standing::Listen;
         }
@@ -294,21 +265,16 @@ impl<D: Host, T: Tokens> World<D, T> {
 
     pub(crate) fn stop_listening(&mut self, number: u32, id: &CmId) {
         let Some((service, _)) = id.claim else { return };
-        let Some((listener, who)) = self.listening.get_mut(&service) else { return };
-        if who.remove(&number) && who.is_empty() {
-            let listener = *listener;
+        if let Some(listener) = self.listeners.remove(service, number) {
             // `unlisten` cannot fail: `listen` made the listener together with this entry.
             let _ = self.cm.unlisten(listener);
-            self.services.remove(&listener);
-            self.listening.remove(&service);
         }
     }
 
     /// The listener for a request to this address. An id bound to exactly this address comes before
     /// an id bound to a wildcard address.
     pub(crate) fn listener_for(&self, service: u64, to: Address) -> Option<u32> {
-        let (_, who) = self.listening.get(&service)?;
-        let all = || who.iter().filter_map(|n| Some((*n, self.ids.get(n)?)));
+        let all = || self.listeners.ids(service).filter_map(|n| Some((n, self.ids.get(&n)?)));
         let at = |id: &CmId| {
             id.source.is_some_and(|s| {
                 s.ip() == to.ip() && (!s.is_link_local() || s.scope() == to.scope())

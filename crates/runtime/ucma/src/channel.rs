@@ -79,11 +79,7 @@ impl Channel {
         }
         let mut wait: Option<Wait<'_>> = None;
         loop {
-            let (done, timeout) = {
-                let mut world = self.live.world.lock();
-                (world.perform(self.opened.file, request, caller), world.next_timeout())
-            };
-            self.live.rearm(timeout);
+            let done = self.live.command(|world| world.perform(self.opened.file, request, caller));
             if wait.is_some() && done == Err(Errno::EBADF) {
                 return Err(outlive());
             }
@@ -125,11 +121,7 @@ impl Channel {
         }
         // A thread that sleeps in `perform` wakes up and finds the file closed.
         adverb_device::Tokens::give(&self.opened.token.descriptor);
-        let mut world = self.live.world.lock();
-        world.close(self.opened.file);
-        let timeout = world.next_timeout();
-        drop(world);
-        self.live.rearm(timeout);
+        drop(self.live.command(|world| world.close(self.opened.file)));
     }
 }
 

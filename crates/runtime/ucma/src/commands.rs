@@ -30,7 +30,7 @@ impl<D: Host, T: Tokens> World<D, T> {
         request: &Request<'_>,
         caller: &mut dyn Caller,
     ) -> Result<(), Errno> {
-        if !self.files.contains_key(&file.0) {
+        if self.files.tokens(file.0).is_none() {
             return Err(Errno::EBADF);
         }
         let done = self.dispatch(file.0, request, caller);
@@ -103,7 +103,7 @@ impl<D: Host, T: Tokens> World<D, T> {
     ) -> Result<(), Errno> {
         let qp_type = kind_of(port_space, asked)?;
         let psn = self.host.random();
-        let number = self.add(CmId::new(file, uid, port_space, qp_type, psn));
+        let number = self.ids.add(CmId::new(file, uid, port_space, qp_type, psn));
         let answered = caller.reply(&Reply::Id(number));
         if answered.is_err() {
             self.destroy(number);
@@ -132,14 +132,11 @@ impl<D: Host, T: Tokens> World<D, T> {
         let id = self.id(from, number)?;
         id.file = to;
         let reported = id.events_reported;
-        let moved = self.files.get_mut(&from).map(|queue| queue.take(|e| e.owner == number));
-        for event in moved.into_iter().flatten() {
+        for event in self.files.take(from, |e| e.owner == number) {
             if let Some(request) = event.request.and_then(|request| self.ids.get_mut(&request)) {
                 request.file = to;
             }
-            if let Some(queue) = self.files.get_mut(&to) {
-                queue.push(event);
-            }
+            self.files.push(to, event);
         }
         caller.reply(&Reply::EventsReported(reported))
     }

@@ -28,7 +28,7 @@ pub fn ack_timeout(delay: u8, packet_lifetime: u8) -> u8 {
 }
 
 /// The transport of an id's queue pair.
-fn transport(kind: u8) -> QpKind {
+pub fn transport(kind: u8) -> QpKind {
     match kind {
         qp_type::UC => QpKind::Uc,
         qp_type::XRC_INI | qp_type::XRC_TGT => QpKind::Xrc,

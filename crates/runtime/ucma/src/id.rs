@@ -8,8 +8,9 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 /// State of an id, with the names of the kernel's `rdma_cm_state`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Standing {
+    #[default]
     Idle,
     AddrBound,
     /// Neighbour discovery is under way.
@@ -73,7 +74,7 @@ pub struct Asking {
 }
 
 /// An rdma_cm id.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct CmId {
     /// The file with the event queue for this id.
     pub file: u64,
@@ -117,44 +118,8 @@ pub struct CmId {
 }
 
 impl CmId {
-    pub const fn new(file: u64, uid: u64, port_space: u16, qp_type: u8, psn: u32) -> CmId {
-        CmId {
-            file,
-            uid,
-            port_space,
-            qp_type,
-            standing: Standing::Idle,
-            source: None,
-            destination: None,
-            binding: None,
-            asking: None,
-            told: false,
-            held: None,
-            claim: None,
-            reuse: false,
-            family_only: None,
-            tos: 0,
-            ack_timeout: None,
-            route: None,
-            conn: None,
-            backlog: 0,
-            listener: None,
-            psn: psn & 0xff_ffff,
-            qpn: 0,
-            qkey: None,
-            srq: false,
-            agreed: Agreed {
-                remote_qpn: 0,
-                sq_psn: 0,
-                responder_resources: 0,
-                initiator_depth: 0,
-                retry_count: 0,
-                rnr_retry_count: 0,
-                timeout: 0,
-            },
-            ece: Ece { vendor_id: 0, attr_mod: 0 },
-            events_reported: 0,
-        }
+    pub fn new(file: u64, uid: u64, port_space: u16, qp_type: u8, psn: u32) -> CmId {
+        CmId { file, uid, port_space, qp_type, psn: psn & 0xff_ffff, ..CmId::default() }
     }
 
     /// Is this an id of datagrams?

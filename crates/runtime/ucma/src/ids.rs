@@ -4,6 +4,7 @@
 //! results are [`Event`]s, and each event gives a token to the [`Signal`] from creation. Peers
 //! cannot tell such an id from an id of librdmacm.
 use crate::address::Address;
+use crate::connect::transport;
 use crate::event::{EventKind, Param};
 use crate::host::{Host, Signal};
 use crate::id::CmId;
@@ -145,7 +146,7 @@ impl Id {
         let mut world = live.world.lock();
         let file = world.open(signal);
         let psn = world.host.random();
-        let number = world.add(CmId::new(file.0, 1, PS_TCP, kind, psn));
+        let number = world.ids.add(CmId::new(file.0, 1, PS_TCP, kind, psn));
         drop(world);
         Ok(Id { live, file, number })
     }
@@ -157,13 +158,11 @@ impl Id {
         if self.live.mads.is_stale() {
             return Err(Errno::EIO);
         }
-        let mut world = self.live.world.lock();
-        let done = call(&mut world, self.file.0, self.number);
-        world.pump();
-        let timeout = world.next_timeout();
-        drop(world);
-        self.live.rearm(timeout);
-        done
+        self.live.command(|world| {
+            let done = call(world, self.file.0, self.number);
+            world.pump();
+            done
+        })
     }
 
     /// Allows other ids to bind the same port, if they also call this. Call this before
@@ -214,16 +213,13 @@ impl Id {
                 Address::Ip(destination),
                 None,
             )?;
-            let queue = world.files.get_mut(&file).ok_or(Errno::EBADF)?;
-            let failed =
-                queue.take(|_| true).into_iter().find(|e| e.event.kind == EventKind::AddrError);
+            let mut events = world.files.take(file, |_| true).into_iter();
+            let failed = events.find(|e| e.event.kind == EventKind::AddrError);
             if let Some(failed) = failed {
                 return Err(Errno::from_raw(-failed.event.status));
             }
             world.resolve_route(file, number)?;
-            if let Some(queue) = world.files.get_mut(&file) {
-                queue.take(|e| e.event.kind == EventKind::RouteResolved);
-            }
+            world.files.take(file, |e| e.event.kind == EventKind::RouteResolved);
             Ok(())
         })
     }
@@ -342,13 +338,7 @@ impl Id {
     /// Transport of the connection.
     #[must_use]
     pub fn kind(&self) -> Option<QpKind> {
-        self.read(|id| {
-            Some(match id.qp_type {
-                qp_type::UC => QpKind::Uc,
-                qp_type::XRC_INI | qp_type::XRC_TGT => QpKind::Xrc,
-                _ => QpKind::Rc,
-            })
-        })
+        self.read(|id| Some(transport(id.qp_type)))
     }
 
     /// The agreed values. The passive side has them from the request on, the active side from the
@@ -378,15 +368,9 @@ impl Id {
 /// Ends the id: rejects unanswered requests, and disconnects a connection.
 impl Drop for Id {
     fn drop(&mut self) {
-        if self.live.mads.is_stale() {
-            return;
+        if !self.live.mads.is_stale() {
+            drop(self.live.command(|world| world.close(self.file)));
         }
-        let mut world = self.live.world.lock();
-        let signal = world.close(self.file);
-        let timeout = world.next_timeout();
-        drop(world);
-        drop(signal);
-        self.live.rearm(timeout);
     }
 }
 

@@ -1,10 +1,35 @@
 //! Limits the log lines caused by peers, because any host may send requests at any rate.
 use adverb_cm::Time;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// Log lines per period.
 const LINES: u32 = 10;
 const PERIOD: Duration = Duration::from_secs(1);
+
+/// How many peers are counted apart.
+const COUNTED_PEERS: usize = 1024;
+
+/// Counts of MADs, which the log uses.
+#[derive(Debug, Default)]
+pub(crate) struct Heard {
+    pub all: u64,
+    from: BTreeMap<IpAddr, u64>,
+}
+
+impl Heard {
+    pub(crate) fn count(&mut self, peer: IpAddr) {
+        self.all += 1;
+        if self.from.len() < COUNTED_PEERS || self.from.contains_key(&peer) {
+            *self.from.entry(peer).or_default() += 1;
+        }
+    }
+
+    pub(crate) fn from(&self, peer: IpAddr) -> u64 {
+        self.from.get(&peer).copied().unwrap_or(0)
+    }
+}
 
 /// Log lines caused by peers.
 #[derive(Debug, Default)]

@@ -98,11 +98,17 @@ impl Live {
         Ok(live)
     }
 
-    /// Arms the timer after a command, so that the device calls the world at time `at`.
-    pub fn rearm(&self, at: Option<Time>) {
-        if let Some(at) = at {
+    /// Runs a command of the program. Then arms the timer, so that the device calls the world at the
+    /// next timeout.
+    pub fn command<R>(&self, call: impl FnOnce(&mut World<LiveHost, Signal>) -> R) -> R {
+        let mut world = self.world.lock();
+        let done = call(&mut world);
+        let timeout = world.next_timeout();
+        drop(world);
+        if let Some(at) = timeout {
             self.mads.wake_at(at);
         }
+        done
     }
 }
 

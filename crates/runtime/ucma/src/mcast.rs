@@ -28,9 +28,9 @@ impl<D: Host, T: Tokens> World<D, T> {
         };
         let (qkey, tos) = (id.qkey(), id.tos);
         let group_ip = address.ip().ok_or(Errno::EINVAL)?;
-        let group = self.group_numbers.take();
+        let group = self.groups.add(Joined { owner: number, group: None, events_reported: 0 });
         if let Err(e) = caller.reply(&Reply::Id(group)) {
-            self.group_numbers.give_back(group);
+            self.groups.remove(group);
             return Err(e);
         }
         let (event, joined) = match self.host.join(&binding, group_ip) {
@@ -61,10 +61,11 @@ impl<D: Host, T: Tokens> World<D, T> {
                 (Event::new(EventKind::MulticastError, -(e as i32)), None)
             }
         };
-        self.groups.insert(group, Joined { owner: number, group: joined, events_reported: 0 });
-        if let Some(queue) = self.files.get_mut(&file) {
-            queue.push(Queued { owner: number, uid, group: Some(group), request: None, event });
+        if let Some(made) = self.groups.get_mut(&group) {
+            made.group = joined;
         }
+        self.files
+            .push(file, Queued { owner: number, uid, group: Some(group), request: None, event });
         Ok(())
     }
 
@@ -77,11 +78,8 @@ impl<D: Host, T: Tokens> World<D, T> {
     ) -> Result<(), Errno> {
         let owner = self.groups.get(&group).ok_or(Errno::ENOENT)?.owner;
         self.id(file, owner)?;
-        let joined = self.groups.remove(&group).ok_or(Errno::ENOENT)?;
-        self.group_numbers.give_back(group);
-        if let Some(queue) = self.files.get_mut(&file) {
-            queue.take(|event| event.group == Some(group));
-        }
+        let joined = self.groups.remove(group).ok_or(Errno::ENOENT)?;
+        self.files.take(file, |event| event.group == Some(group));
         drop(joined.group);
         caller.reply(&Reply::EventsReported(joined.events_reported))
     }

@@ -56,12 +56,7 @@ impl<D: Host, T: Tokens> World<D, T> {
     /// Continues with the ids after the neighbour's answer or the time limit.
     pub(crate) fn look_at_neighbours(&mut self, now: Time) {
         let is_due = |asking: &Asking| asking.look_at <= now;
-        let due: Vec<u32> = self
-            .ids
-            .iter()
-            .filter(|(_, id)| id.asking.as_ref().is_some_and(is_due))
-            .map(|(&n, _)| n)
-            .collect();
+        let due = self.ids.numbers(|id| id.asking.as_ref().is_some_and(is_due));
         for number in due {
             let Some(asking) = self.ids.get_mut(&number).and_then(|id| id.asking.take()) else {
                 continue;
@@ -111,14 +106,8 @@ impl<D: Host, T: Tokens> World<D, T> {
 /// The destination, with the interface of `binding` added to a link-local address without scope. A
 /// wildcard destination gives `None`, because a wildcard means the local address.
 fn on_link(destination: Address, binding: &Binding) -> Option<SocketAddr> {
-    match destination {
+    match destination.with_scope(binding.scope_id) {
         any if any.is_any() => None,
-        Address::Ip(SocketAddr::V6(mut v6))
-            if destination.is_link_local() && v6.scope_id() == 0 =>
-        {
-            v6.set_scope_id(binding.scope_id);
-            Some(v6.into())
-        }
         Address::Ip(ip) => Some(ip),
         Address::Ib { .. } => None,
     }

@@ -14,7 +14,7 @@ use adverb_cm::{
     Ending, Id, Listener, MadKind, Path, QpKind, RejectReason, Rejection, State, Transmit,
 };
 use nix::errno::Errno;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Status of an event that reports "the peer did not answer".
@@ -218,16 +218,9 @@ impl<D: Host, T: Tokens> World<D, T> {
         kind: u8,
     ) -> Result<(u32, u32), Option<RejectReason>> {
         let nobody = Some(RejectReason::INVALID_SERVICE_ID);
-        let service = self.services.get(&listener).copied().ok_or(nobody)?;
+        let service = self.listeners.service(listener).ok_or(nobody)?;
         let scope = self.scope;
-        let scoped = |ip: IpAddr, port: u16| {
-            let mut address = SocketAddr::new(ip, port);
-            if let SocketAddr::V6(v6) = &mut address {
-                v6.set_scope_id(scope);
-            }
-            let address = Address::Ip(address);
-            if address.is_link_local() { address } else { Address::Ip(SocketAddr::new(ip, port)) }
-        };
+        let scoped = |ip, port| Address::Ip(SocketAddr::new(ip, port)).with_scope(scope);
         let to = scoped(header.destination, service as u16);
         let Some(number) = self.listener_for(service, to) else {
             log::info!(
@@ -264,7 +257,7 @@ impl<D: Host, T: Tokens> World<D, T> {
         id.destination = Some(scoped(header.source.ip(), header.source.port()));
         id.binding = Some(binding);
         id.conn = Some((conn, path));
-        let child = self.add(id);
+        let child = self.ids.add(id);
         self.by_conn.insert(conn, child);
         Ok((child, number))
     }
@@ -274,9 +267,7 @@ impl<D: Host, T: Tokens> World<D, T> {
         let Some(id) = self.ids.get(&listener) else { return };
         let queued =
             Queued { owner: listener, uid: id.uid, group: None, request: Some(request), event };
-        if let Some(queue) = self.files.get_mut(&id.file) {
-            queue.push(queued);
-        }
+        self.files.push(id.file, queued);
     }
 
     fn on_reply(&mut self, conn: Id, number: u32, rep: &Rep) {
@@ -338,8 +329,8 @@ impl<D: Host, T: Tokens> World<D, T> {
                 service_id,
                 device: device.map_or_else(String::new, |binding| binding.name.clone()),
                 local: self.host.is_local(path.remote),
-                mads: self.mads,
-                from_peer: self.mads_from.get(&path.remote).copied().unwrap_or(0),
+                mads: self.heard.all,
+                from_peer: self.heard.from(path.remote),
             };
             log::warn!("rdma_cm: {}", explain::silence(&silence));
         }

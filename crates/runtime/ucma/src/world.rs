@@ -1,71 +1,33 @@
 //! All ids, files and groups of a process, over one connection manager: values in, values out.
 use crate::event::{Event, EventKind, Queued};
 use crate::host::{Binding, Group, Host, Presence, Tokens};
-use crate::id::{ClaimKey, CmId, Standing};
-use crate::limited::Limited;
+use crate::id::{CmId, Standing};
+use crate::limited::{Heard, Limited};
 use crate::ports::Ports;
 use crate::request::{Caller, FileId, Reply};
-use adverb_cm::{CommandError, Config, Endpoint, Listener, MAD_LEN, Path, Time};
+use adverb_cm::{CommandError, Config, Endpoint, MAD_LEN, Path, Time};
+use files::Files;
 use nix::errno::Errno;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::IpAddr;
+use services::{Claims, Listeners};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+use table::Table;
+
+mod files;
+mod services;
+mod table;
 
 /// The largest backlog of a listener, as in `/proc/sys/net/rdma_ucm/max_backlog`.
 pub const MAX_BACKLOG: u32 = 1024;
 /// How often the addresses of ids are checked for presence.
 pub const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// Limit of peers in the counts of MADs, which the log uses.
-const COUNTED_PEERS: usize = 1024;
-
-/// Waiting events, with one token each.
-#[derive(Debug)]
-pub(crate) struct Queue<T> {
-    pub events: VecDeque<Queued>,
-    pub tokens: T,
-}
-
-impl<T: Tokens> Queue<T> {
-    pub fn push(&mut self, event: Queued) {
-        self.events.push_back(event);
-        self.tokens.give();
-    }
-
-    /// Removes and returns the matching events.
-    pub fn take(&mut self, matches: impl Fn(&Queued) -> bool) -> Vec<Queued> {
-        let (out, kept): (Vec<_>, Vec<_>) = self.events.drain(..).partition(|e| matches(e));
-        self.events = kept.into();
-        out.iter().for_each(|_| self.tokens.take());
-        out
-    }
-}
-
 /// A multicast group joined by an id.
 #[derive(Debug)]
 pub(crate) struct Joined<M> {
     pub owner: u32,
-    /// `None`: the join failed, and the event has said so.
+    /// `None`: the join is under way, or has failed, and the event has said so.
     pub group: Option<Group<M>>,
     pub events_reported: u32,
-}
-
-/// Numbers of ids. The lowest free number is next, as in the kernel.
-#[derive(Debug, Default)]
-pub(crate) struct Numbers {
-    freed: BTreeSet<u32>,
-    next: u32,
-}
-
-impl Numbers {
-    pub fn take(&mut self) -> u32 {
-        self.freed.pop_first().unwrap_or_else(|| {
-            self.next += 1;
-            self.next - 1
-        })
-    }
-    pub fn give_back(&mut self, number: u32) {
-        self.freed.insert(number);
-    }
 }
 
 /// The rdma_cm of a process. The owner calls [`World::perform`] for the program, and
@@ -73,17 +35,12 @@ impl Numbers {
 pub struct World<D: Host, T: Tokens> {
     pub(crate) host: D,
     pub(crate) cm: Endpoint,
-    pub(crate) ids: BTreeMap<u32, CmId>,
-    pub(crate) numbers: Numbers,
-    pub(crate) groups: BTreeMap<u32, Joined<D::Membership>>,
-    pub(crate) group_numbers: Numbers,
-    pub(crate) files: BTreeMap<u64, Queue<T>>,
-    next_file: u64,
+    pub(crate) ids: Table<CmId>,
+    pub(crate) groups: Table<Joined<D::Membership>>,
+    pub(crate) files: Files<T>,
     pub(crate) ports: Ports,
-    pub(crate) claims: BTreeMap<ClaimKey, (usize, D::Claim)>,
-    /// Service ids with a listener, and the listening ids of each.
-    pub(crate) listening: BTreeMap<u64, (Listener, BTreeSet<u32>)>,
-    pub(crate) services: BTreeMap<Listener, u64>,
+    pub(crate) claims: Claims<D::Claim>,
+    pub(crate) listeners: Listeners,
     pub(crate) by_conn: BTreeMap<adverb_cm::Id, u32>,
     /// Reserved queue pair numbers, for connections that are not over.
     pub(crate) reservations: BTreeMap<adverb_cm::Id, D::Reservation>,
@@ -97,8 +54,7 @@ pub struct World<D: Host, T: Tokens> {
     pub(crate) scope: u32,
     /// When the addresses of ids are checked next.
     pub(crate) look_at: Time,
-    pub(crate) mads: u64,
-    pub(crate) mads_from: BTreeMap<IpAddr, u64>,
+    pub(crate) heard: Heard,
     pub(crate) limited: Limited,
 }
 
@@ -109,56 +65,45 @@ impl<D: Host, T: Tokens> World<D, T> {
         World {
             host,
             cm: Endpoint::new(config),
-            ids: BTreeMap::new(),
-            numbers: Numbers::default(),
-            groups: BTreeMap::new(),
-            group_numbers: Numbers::default(),
-            files: BTreeMap::new(),
-            next_file: 1,
+            ids: Table::default(),
+            groups: Table::default(),
+            files: Files::default(),
             ports: Ports::default(),
-            claims: BTreeMap::new(),
-            listening: BTreeMap::new(),
-            services: BTreeMap::new(),
+            claims: Claims::default(),
+            listeners: Listeners::default(),
             by_conn: BTreeMap::new(),
             reservations: BTreeMap::new(),
             entrusted: BTreeMap::new(),
             lingering: BTreeSet::new(),
             scope: 0,
             look_at,
-            mads: 0,
-            mads_from: BTreeMap::new(),
+            heard: Heard::default(),
             limited: Limited::default(),
         }
     }
 
     /// Opens the device file.
     pub fn open(&mut self, tokens: T) -> FileId {
-        let file = self.next_file;
-        self.next_file += 1;
-        self.files.insert(file, Queue { events: VecDeque::new(), tokens });
-        FileId(file)
+        FileId(self.files.open(tokens))
     }
 
     /// The tokens of a file.
     pub fn tokens(&self, file: FileId) -> Option<&T> {
-        self.files.get(&file.0).map(|queue| &queue.tokens)
+        self.files.tokens(file.0)
     }
 
     /// Closes a file and ends all ids of the file. Returns the tokens of the file.
     pub fn close(&mut self, file: FileId) -> Option<T> {
-        let own: Vec<u32> =
-            self.ids.iter().filter(|(_, id)| id.file == file.0).map(|(&n, _)| n).collect();
-        for number in own {
+        for number in self.ids.numbers(|id| id.file == file.0) {
             self.destroy(number);
         }
         self.pump();
-        self.files.remove(&file.0).map(|queue| queue.tokens)
+        self.files.close(file.0)
     }
 
     /// Ends all ids when the process exits. The files stay, because threads may still wait in them.
     pub fn end(&mut self) {
-        let all: Vec<u32> = self.ids.keys().copied().collect();
-        for number in all {
+        for number in self.ids.numbers(|_| true) {
             self.destroy(number);
         }
         self.pump();
@@ -167,13 +112,7 @@ impl<D: Host, T: Tokens> World<D, T> {
     /// Handles a MAD for this process. Returns when [`World::timeout`] is to be called next.
     pub fn mad(&mut self, now: Time, path: Path, scope: u32, mad: &[u8; MAD_LEN]) -> Option<Time> {
         self.scope = scope;
-        self.mads += 1;
-        let room = self.mads_from.len() < COUNTED_PEERS;
-        match self.mads_from.get_mut(&path.remote) {
-            Some(count) => *count += 1,
-            None if room => drop(self.mads_from.insert(path.remote, 1)),
-            None => {}
-        }
+        self.heard.count(path.remote);
         if let Err(e) = self.cm.handle_mad(now, path, mad) {
             log::debug!("rdma_cm: a MAD from {} is dropped: {e}", path.remote);
         }
@@ -254,7 +193,7 @@ impl<D: Host, T: Tokens> World<D, T> {
             bindings.into_iter().map(presence).filter(|(presence, _)| *presence != Presence::There);
         let at = |binding: &Binding| {
             let there = |id: &CmId| !id.told && id.binding.as_ref() == Some(binding);
-            self.ids.iter().filter(|(_, id)| there(id)).map(|(&n, _)| n).collect::<Vec<u32>>()
+            self.ids.numbers(there)
         };
         let removed: Vec<(Presence, Binding, Vec<u32>)> =
             lost.map(|(presence, binding)| (presence, binding.clone(), at(&binding))).collect();
@@ -324,39 +263,26 @@ impl<D: Host, T: Tokens> World<D, T> {
         }
     }
 
-    pub(crate) fn add(&mut self, id: CmId) -> u32 {
-        let number = self.numbers.take();
-        self.ids.insert(number, id);
-        number
-    }
-
     /// Queues an event of an id. Drops the event if the program has not accepted the id yet.
     pub(crate) fn event(&mut self, number: u32, event: Event) {
         let Some(id) = self.ids.get(&number).filter(|id| id.uid != 0) else { return };
         let queued = Queued { owner: number, uid: id.uid, group: None, request: None, event };
-        if let Some(queue) = self.files.get_mut(&id.file) {
-            queue.push(queued);
-        }
+        self.files.push(id.file, queued);
     }
 
     /// Ends an id. Returns how many events of the id the program has read.
     pub(crate) fn destroy(&mut self, number: u32) -> u32 {
-        let Some(mut id) = self.ids.remove(&number) else { return 0 };
-        let connection = id.conn.take();
-        self.numbers.give_back(number);
-        let groups: Vec<u32> =
-            self.groups.iter().filter(|(_, g)| g.owner == number).map(|(&n, _)| n).collect();
-        for group in groups {
-            self.groups.remove(&group);
-            self.group_numbers.give_back(group);
+        let Some(id) = self.ids.remove(number) else { return 0 };
+        for group in self.groups.numbers(|group| group.owner == number) {
+            self.groups.remove(group);
         }
-        let dropped = self.files.get_mut(&id.file).map(|queue| queue.take(|e| e.owner == number));
+        let dropped = self.files.take(id.file, |e| e.owner == number);
         self.stop_listening(number, &id);
         self.release_port(number, &id);
-        if let Some((conn, _)) = connection {
+        if let Some((conn, _)) = id.conn {
             self.release(conn);
         }
-        for request in dropped.into_iter().flatten().filter_map(|event| event.request) {
+        for request in dropped.into_iter().filter_map(|event| event.request) {
             self.destroy(request);
         }
         id.events_reported
@@ -364,8 +290,7 @@ impl<D: Host, T: Tokens> World<D, T> {
 
     /// GET_EVENT: moves the oldest event to the caller.
     pub(crate) fn get_event(&mut self, file: u64, caller: &mut dyn Caller) -> Result<(), Errno> {
-        let queue = self.files.get_mut(&file).ok_or(Errno::EBADF)?;
-        let first = queue.events.front().ok_or(Errno::EAGAIN)?;
+        let first = self.files.first(file).ok_or(Errno::EAGAIN)?;
         let about = first.group.or(first.request).unwrap_or(first.owner);
         caller.reply(&Reply::Event { uid: first.uid, about, event: &first.event })?;
         self.take_event(file).map(drop).ok_or(Errno::EAGAIN)
@@ -373,9 +298,7 @@ impl<D: Host, T: Tokens> World<D, T> {
 
     /// Removes and returns the oldest event of a file.
     pub(crate) fn take_event(&mut self, file: u64) -> Option<Queued> {
-        let queue = self.files.get_mut(&file)?;
-        let first = queue.events.pop_front()?;
-        queue.tokens.take();
+        let first = self.files.pop(file)?;
         if let Some(owner) = self.ids.get_mut(&first.owner) {
             owner.events_reported += 1;
             owner.backlog += u32::from(first.event.kind == EventKind::ConnectRequest);
@@ -397,7 +320,7 @@ impl<D: Host, T: Tokens> World<D, T> {
             self.groups.len(),
             self.ports.len(),
             self.claims.len(),
-            self.listening.len() + self.services.len(),
+            self.listeners.len(),
             self.by_conn.len(),
             self.reservations.len(),
             self.entrusted.len(),
@@ -419,22 +342,22 @@ pub(crate) fn errno(e: CommandError) -> Errno {
 #[cfg(test)]
 impl<D: Host, T: Tokens> World<D, T> {
     pub(crate) fn waiting_events(&self) -> usize {
-        self.files.values().map(|queue| queue.events.len()).sum()
+        self.files.events().count()
     }
 
     /// Checks the invariants between any two steps.
     pub(crate) fn check(&self) {
-        for (number, id) in &self.ids {
-            assert!(self.files.contains_key(&id.file), "id {number} has a file");
+        for (number, id) in self.ids.iter() {
+            assert!(self.files.tokens(id.file).is_some(), "id {number} has a file");
             if let Some((conn, _)) = id.conn {
                 assert_eq!(self.by_conn.get(&conn), Some(number));
                 assert!(self.cm.state(conn).is_some(), "its connection is known");
             }
             if let Some(key) = id.claim {
-                assert!(self.claims.contains_key(&key));
+                assert!(self.claims.get(&key).is_some());
             }
             let unread = |e: &Queued| e.request == Some(*number);
-            let in_queue = self.files.values().flat_map(|q| &q.events).any(unread);
+            let in_queue = self.files.events().any(unread);
             assert_eq!(
                 id.listener.is_some(),
                 in_queue,
@@ -443,14 +366,11 @@ impl<D: Host, T: Tokens> World<D, T> {
         }
         assert_eq!(self.by_conn.len(), self.ids.values().filter(|id| id.conn.is_some()).count());
         let claimed = self.ids.values().filter(|id| id.claim.is_some()).count();
-        assert_eq!(self.claims.values().map(|(count, _)| count).sum::<usize>(), claimed);
-        for event in self.files.values().flat_map(|queue| &queue.events) {
+        assert_eq!(self.claims.ids(), claimed);
+        for event in self.files.events() {
             assert!(self.ids.contains_key(&event.owner), "an event's id is alive");
             assert!(event.group.is_none_or(|group| self.groups.contains_key(&group)));
         }
-        for (service, (listener, who)) in &self.listening {
-            assert_eq!(self.services.get(listener), Some(service));
-            assert!(!who.is_empty() && who.iter().all(|n| self.ids.contains_key(n)));
-        }
+        assert!(self.listeners.all_ids().all(|id| self.ids.contains_key(&id)));
     }
 }

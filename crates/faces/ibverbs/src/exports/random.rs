@@ -13,7 +13,7 @@ core::arch::global_asm!(
     ".hidden getrandom",
     ".type getrandom,@function",
     "getrandom:",
-    crate::verbs::observers::control::by_processor!("jmp {target}", "b {target}"),
+    crate::abi::by_processor!("jmp {target}", "b {target}"),
     ".size getrandom, . - getrandom",
     ".popsection",
     target = sym getrandom,

@@ -65,13 +65,56 @@ pub trait Handle: Sized {
     type Object: Kind;
 }
 
+/// Lists the kinds: number, library's part, visible part, types of handles, where the handle points
+/// into the visible part, and the name in messages. The last column says whether the first type of
+/// handle has the fields `context` and `handle`. The visible part begins with this type, unless the
+/// handle points elsewhere.
+macro_rules! kinds {
+    ($(
+        $number:literal $object:ty: $visible:ty, [$first:ty $(, $handle:ty)*] $(at $at:expr)?, $name:literal,
+        { $($field:ident)* };
+    )*) => { $(
+        impl $crate::handles::Kind for $object {
+            type Visible = $visible;
+            const KIND: u8 = $number;
+            const NAME: &'static str = $name;
+            $( const AT: usize = $at; )?
+            fn slab() -> &'static $crate::handles::Slab<Self> {
+                static SLAB: $crate::handles::Slab<$object> = $crate::handles::Slab::new();
+                &SLAB
+            }
+            #[allow(clippy::needless_update, unused_variables, reason = "not every type has the fields")]
+            unsafe fn says(visible: *const $visible) -> $crate::handles::Says {
+                $crate::handles::Says {
+                    // SAFETY: the caller guarantees memory of this type. The program may have
+                    // written any value there.
+                    $( $field: Some(unsafe { (*visible.cast::<$first>()).$field }), )*
+                    ..Default::default()
+                }
+            }
+        }
+        impl $crate::handles::Handle for $first {
+            type Object = $object;
+        }
+        $( impl $crate::handles::Handle for $handle {
+            type Object = $object;
+        } )*
+    )* };
+}
+pub(crate) use kinds;
+
+/// An open device file. Contexts on one file share the handles of their objects. No other file of
+/// this process ever has the same number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileId(pub usize);
+
 /// The origin of an object.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin {
     /// The context, which may be closed.
     pub context: *mut ibv_context,
     /// The device file of the context.
-    pub file: usize,
+    pub file: FileId,
     /// The object's number in the device file.
     pub handle: u32,
 }
@@ -128,7 +171,7 @@ pub fn live<H: Handle>(handle: *mut H) -> Result<Live<H::Object>, Error> {
 ///
 /// # Errors
 /// As [`live`]; EINVAL if the object belongs to another device file.
-pub fn live_in<H: Handle>(handle: *mut H, file: usize) -> Result<Live<H::Object>, Error> {
+pub fn live_in<H: Handle>(handle: *mut H, file: FileId) -> Result<Live<H::Object>, Error> {
     let object = live(handle)?;
     if object.origin().file == file {
         return Ok(object);
@@ -143,7 +186,7 @@ pub fn live_in<H: Handle>(handle: *mut H, file: usize) -> Result<Live<H::Object>
 ///
 /// # Errors
 /// As [`live_in`].
-pub fn maybe_in<H: Handle>(handle: *mut H, file: usize) -> Result<Option<Live<H::Object>>, Error> {
+pub fn maybe_in<H: Handle>(handle: *mut H, file: FileId) -> Result<Option<Live<H::Object>>, Error> {
     if handle.is_null() { Ok(None) } else { live_in(handle, file).map(Some) }
 }
 
@@ -303,28 +346,17 @@ impl<K: Kind> Deref for Session<K> {
 /// A number that no other living thread of the process has.
 #[inline]
 pub fn this_thread() -> usize {
+    let pointer: usize;
+    // SAFETY: reads the word which the ABI places at the thread pointer: its own address.
     #[cfg(target_arch = "x86_64")]
-    {
-        let pointer: usize;
-        // SAFETY: reads the word which the ABI places at the thread pointer: its own address.
-        unsafe {
-            core::arch::asm!("mov {}, fs:[0]", out(reg) pointer,
-                options(nostack, preserves_flags, readonly, pure));
-        }
-        pointer
+    unsafe {
+        core::arch::asm!("mov {}, fs:[0]", out(reg) pointer,
+            options(nostack, preserves_flags, readonly, pure));
     }
+    // SAFETY: reads the thread pointer.
     #[cfg(target_arch = "aarch64")]
-    {
-        let pointer: usize;
-        // SAFETY: reads the thread pointer.
-        unsafe {
-            core::arch::asm!("mrs {}, tpidr_el0", out(reg) pointer, options(nostack, nomem, preserves_flags));
-        }
-        pointer
+    unsafe {
+        core::arch::asm!("mrs {}, tpidr_el0", out(reg) pointer, options(nostack, nomem, preserves_flags));
     }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    {
-        thread_local!(static HERE: u8 = const { 0 });
-        HERE.with(|here| core::ptr::from_ref(here) as usize)
-    }
+    pointer
 }

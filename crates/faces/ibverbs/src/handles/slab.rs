@@ -1,11 +1,12 @@
 //! The memory for objects of a kind, and the word that says whether an object lives.
 use super::bias::{self, Bias};
 use super::chunks::{self, CHUNK};
-use super::{Kind, Origin, this_thread};
+use super::{FileId, Kind, Origin, this_thread};
 use adverb_device::{Errno, Error};
 use adverb_sync::Mutex;
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// This many objects of a kind are destroyed before the memory of the first serves a new object.
@@ -204,7 +205,7 @@ impl<K: Kind> Slot<K> {
     pub(super) fn origin(&self) -> Origin {
         Origin {
             context: self.state.context.load(Ordering::Relaxed),
-            file: self.state.file.load(Ordering::Relaxed),
+            file: FileId(self.state.file.load(Ordering::Relaxed)),
             handle: self.state.handle.load(Ordering::Relaxed),
         }
     }
@@ -244,7 +245,7 @@ impl<K: Kind> Reserved<K> {
         }
         state.session.store(0, Ordering::Relaxed);
         state.context.store(origin.context, Ordering::Relaxed);
-        state.file.store(origin.file, Ordering::Relaxed);
+        state.file.store(origin.file.0, Ordering::Relaxed);
         state.handle.store(origin.handle, Ordering::Relaxed);
         let owned = if state.bias.has_owner() { OWNED } else { 0 };
         state.word.store(LIVE | owned, Ordering::Release);
@@ -313,8 +314,8 @@ struct Lists<K: Kind> {
     dead: Queue<K>,
     /// Reserved slots that were not needed.
     spare: Queue<K>,
-    /// Unused slots of the newest chunk: the address of the next slot, and the end.
-    fresh: (usize, usize),
+    /// Addresses of the unused slots of the newest chunk.
+    fresh: Range<usize>,
 }
 
 /// A linked list of slots. Each slot names the next, so nothing is allocated under the locks. A
@@ -355,7 +356,7 @@ impl<K: Kind> Queue<K> {
 impl<K: Kind> Slab<K> {
     /// An empty slab.
     pub const fn new() -> Self {
-        Slab { lists: Mutex::new(Lists { dead: Queue::new(), spare: Queue::new(), fresh: (0, 0) }) }
+        Slab { lists: Mutex::new(Lists { dead: Queue::new(), spare: Queue::new(), fresh: 0..0 }) }
     }
     /// Reserves a slot.
     ///
@@ -374,15 +375,12 @@ impl<K: Kind> Slab<K> {
         if let Some(slot) = used {
             return Ok(Reserved { slot });
         }
-        let address = {
-            if lists.fresh.0 == lists.fresh.1 {
-                let base = chunks::add(K::KIND)?;
-                lists.fresh = (base, base + Slot::<K>::COUNT * Slot::<K>::STRIDE);
-            }
-            let next = lists.fresh.0;
-            lists.fresh.0 += Slot::<K>::STRIDE;
-            next
-        };
+        if lists.fresh.is_empty() {
+            let base = chunks::add(K::KIND)?;
+            lists.fresh = base..base + Slot::<K>::COUNT * Slot::<K>::STRIDE;
+        }
+        let address = lists.fresh.start;
+        lists.fresh.start += Slot::<K>::STRIDE;
         // SAFETY: the address of a slot of this kind (see `Slot::at`); all lists hold only such
         // addresses.
         Ok(Reserved { slot: unsafe { &*(address as *const Slot<K>) } })

@@ -18,27 +18,15 @@ struct Visible {
     words: [u64; 5],
 }
 
-impl Kind for Counted {
-    type Visible = Visible;
-    const KIND: u8 = 200;
-    const NAME: &'static str = "counted object";
-    fn slab() -> &'static Slab<Self> {
-        static SLAB: Slab<Counted> = Slab::new();
-        &SLAB
-    }
-    unsafe fn says(_: *const Visible) -> Says {
-        Says::default()
-    }
-}
-
-impl Handle for Visible {
-    type Object = Counted;
+kinds! {
+    200 Counted: Visible, [Visible], "counted object", {};
+    201 Watched: WatchedVisible, [WatchedVisible], "watched object", {};
 }
 
 fn make(count: &Arc<AtomicUsize>) -> *mut Visible {
     count.fetch_add(1, Ordering::SeqCst);
     let context = core::ptr::without_provenance_mut(8);
-    let origin = Origin { context, file: 0, handle: 0 };
+    let origin = Origin { context, file: FileId(0), handle: 0 };
     reserve().expect("memory").fill(Visible { words: [7; 5] }, Counted(count.clone()), origin)
 }
 
@@ -162,23 +150,6 @@ impl Drop for Watched {
 #[repr(C)]
 struct WatchedVisible(u64);
 
-impl Kind for Watched {
-    type Visible = WatchedVisible;
-    const KIND: u8 = 201;
-    const NAME: &'static str = "watched object";
-    fn slab() -> &'static Slab<Self> {
-        static SLAB: Slab<Watched> = Slab::new();
-        &SLAB
-    }
-    unsafe fn says(_: *const WatchedVisible) -> Says {
-        Says::default()
-    }
-}
-
-impl Handle for WatchedVisible {
-    type Object = Watched;
-}
-
 /// Threads use an object, one of them as owner, while another thread destroys the object. No thread
 /// is inside when the library's part is dropped, and the part is dropped.
 #[test]
@@ -188,7 +159,7 @@ fn cqn_10_objects_are_destroyed_while_threads_use_them() {
         count.fetch_add(1, Ordering::SeqCst);
         let context = core::ptr::without_provenance_mut(8);
         let inner = Watched { ended: false.into(), count: count.clone() };
-        let origin = Origin { context, file: 0, handle: 0 };
+        let origin = Origin { context, file: FileId(0), handle: 0 };
         let handle = reserve().expect("memory").fill(WatchedVisible(1), inner, origin) as usize;
         let begun = AtomicUsize::new(0);
         std::thread::scope(|scope| {

@@ -20,40 +20,7 @@ pub unsafe extern "C" fn ibv_copy_qp_attr_from_kern(
 ) {
     // SAFETY: the caller passes two valid structures.
     let (dst, kern) = unsafe { (&mut *dst, &*src) };
-    *dst = ibv_qp_attr {
-        qp_state: dst.qp_state,
-        cur_qp_state: kern.cur_qp_state,
-        path_mtu: kern.path_mtu,
-        path_mig_state: kern.path_mig_state,
-        qkey: kern.qkey,
-        rq_psn: kern.rq_psn,
-        sq_psn: kern.sq_psn,
-        dest_qp_num: kern.dest_qp_num,
-        qp_access_flags: kern.qp_access_flags,
-        cap: ibv_qp_cap {
-            max_send_wr: kern.max_send_wr,
-            max_recv_wr: kern.max_recv_wr,
-            max_send_sge: kern.max_send_sge,
-            max_recv_sge: kern.max_recv_sge,
-            max_inline_data: kern.max_inline_data,
-        },
-        ah_attr: (&kern.ah_attr).into(),
-        alt_ah_attr: (&kern.alt_ah_attr).into(),
-        pkey_index: kern.pkey_index,
-        alt_pkey_index: kern.alt_pkey_index,
-        en_sqd_async_notify: kern.en_sqd_async_notify,
-        sq_draining: kern.sq_draining,
-        max_rd_atomic: kern.max_rd_atomic,
-        max_dest_rd_atomic: kern.max_dest_rd_atomic,
-        min_rnr_timer: kern.min_rnr_timer,
-        port_num: kern.port_num,
-        timeout: kern.timeout,
-        retry_cnt: kern.retry_cnt,
-        rnr_retry: kern.rnr_retry,
-        alt_port_num: kern.alt_port_num,
-        alt_timeout: kern.alt_timeout,
-        rate_limit: dst.rate_limit,
-    };
+    *dst = ibv_qp_attr { qp_state: dst.qp_state, rate_limit: dst.rate_limit, ..kern.into() };
 }
 
 /// Path record: kernel to header. The MTU is a code and fits in a byte.

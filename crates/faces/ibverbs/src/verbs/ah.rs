@@ -1,6 +1,6 @@
 //! Address handles, and addresses found in received datagrams.
 use super::address::address_in;
-use super::{done, failed, failed_minus_one, failed_null, files, neighbour};
+use super::{done, done_minus_one, end, failed_null, files, neighbour, put};
 use crate::abi::*;
 use crate::handles::{Origin, live, reserve};
 use crate::objects::AhObj;
@@ -36,13 +36,10 @@ pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) 
 
 /// Destroys an address handle. Datagrams already posted with it hold a copy of the address.
 pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
-    let end = || {
-        let obj = live(ah)?.end()?;
+    end("ibv_destroy_ah", ah, |obj| {
         obj.pd.remove_user();
-        obj.finish();
         Ok(())
-    };
-    done("ibv_destroy_ah", end())
+    })
 }
 
 /// The address that a datagram arrived from. Returns 0, or -1 with `errno`.
@@ -53,30 +50,27 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
     grh: *mut ibv_grh,
     ah_attr: *mut ibv_ah_attr,
 ) -> c_int {
-    let owner = match live(context) {
-        Ok(owner) => owner,
-        Err(e) => return failed_minus_one("ibv_init_ah_from_wc", &e),
+    let init = || {
+        let owner = live(context)?;
+        // SAFETY: the program's completion.
+        let wc = unsafe { &*wc };
+        let mut attr = ibv_ah_attr::zeroed();
+        attr.dlid = wc.slid;
+        attr.sl = wc.sl;
+        attr.src_path_bits = wc.dlid_path_bits;
+        attr.port_num = port_num;
+        let mut result = Ok(());
+        if wc.wc_flags & IBV_WC_GRH != 0 {
+            attr.is_global = 1;
+            // SAFETY: the flag says that the 40 bytes are there, and every value of them is allowed.
+            let area = unsafe { grh.cast::<[u8; 40]>().read_unaligned() };
+            result = route_back(&owner.context, port_num, &area).map(|route| attr.grh = route);
+        }
+        // SAFETY: the program passes a place for the address.
+        unsafe { ah_attr.write(attr) };
+        result
     };
-    // SAFETY: the program's completion.
-    let wc = unsafe { &*wc };
-    let mut attr = ibv_ah_attr::zeroed();
-    attr.dlid = wc.slid;
-    attr.sl = wc.sl;
-    attr.src_path_bits = wc.dlid_path_bits;
-    attr.port_num = port_num;
-    let mut result = Ok(());
-    if wc.wc_flags & IBV_WC_GRH != 0 {
-        attr.is_global = 1;
-        // SAFETY: the flag says that the 40 bytes are there, and every value of them is allowed.
-        let area = unsafe { grh.cast::<[u8; 40]>().read_unaligned() };
-        result = route_back(&owner.context, port_num, &area).map(|route| attr.grh = route);
-    }
-    // SAFETY: the program passes a place for the address.
-    unsafe { ah_attr.write(attr) };
-    match result {
-        Ok(()) => 0,
-        Err(e) => failed_minus_one("ibv_init_ah_from_wc", &e),
-    }
+    done_minus_one("ibv_init_ah_from_wc", init())
 }
 
 /// The route back to the sender of a datagram, read from the 40 bytes before it.
@@ -168,28 +162,19 @@ pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
     eth_mac: *mut u8,
     vid: *mut u16,
 ) -> c_int {
-    let owner = match live(context) {
-        Ok(owner) => owner,
-        Err(e) => return -failed("ibv_resolve_eth_l2_from_gid", &e),
-    };
-    // SAFETY: the program's address.
-    let attr = address_in(unsafe { &*attr });
-    let via = owner.context.gid_entry(attr.sgid_index.into()).interface;
-    let found = owner
-        .context
-        .gid(attr.port_num, attr.sgid_index.into())
-        .and_then(|_| neighbour::mac_of(via, &attr.dgid));
-    match found {
-        Ok(mac) => {
-            // SAFETY: the program passes places for six bytes and, unless it is null, for the VLAN.
-            unsafe {
-                eth_mac.cast::<[u8; 6]>().write(mac);
-                if !vid.is_null() {
-                    vid.write(0xffff);
-                }
-            }
-            0
+    let resolve = || {
+        let owner = live(context)?;
+        // SAFETY: the program's address.
+        let attr = address_in(unsafe { &*attr });
+        let via = owner.context.gid_entry(attr.sgid_index.into()).interface;
+        owner.context.gid(attr.port_num, attr.sgid_index.into())?;
+        let mac = neighbour::mac_of(via, &attr.dgid)?;
+        // SAFETY: the program passes places for six bytes and, unless it is null, for the VLAN.
+        unsafe {
+            eth_mac.cast::<[u8; 6]>().write(mac);
+            put(vid, 0xffff);
         }
-        Err(e) => -failed("ibv_resolve_eth_l2_from_gid", &e),
-    }
+        Ok(())
+    };
+    -done("ibv_resolve_eth_l2_from_gid", resolve())
 }

@@ -1,4 +1,5 @@
 //! Asynchronous events of a context.
+use super::caller::Caller;
 use super::held::hold;
 use super::observers::call::{Call, CallOutcome, Event, Taken, What};
 use super::observers::list::{observe, tell};
@@ -14,7 +15,6 @@ use core::ffi::c_int;
 ///
 /// "C-unwind", because a thread can be cancelled while it waits. Passes its return address on, like
 /// `ibv_get_cq_event`.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[unsafe(naked)]
 pub unsafe extern "C-unwind" fn ibv_get_async_event(
     context: *mut ibv_context,
@@ -26,16 +26,6 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
     core::arch::naked_asm!("mov x2, x30", "b {get}", get = sym get_async_event);
 }
 
-/// Like the function above, on processors where the library does not read the return address.
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub unsafe extern "C-unwind" fn ibv_get_async_event(
-    context: *mut ibv_context,
-    event: *mut ibv_async_event,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { get_async_event(context, event, 0) }
-}
-
 unsafe extern "C-unwind" fn get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
@@ -44,7 +34,10 @@ unsafe extern "C-unwind" fn get_async_event(
     let observed = |device: Option<&Context>, get: &mut dyn FnMut() -> CallOutcome| {
         // SAFETY: the program's arguments, unchanged.
         let call = unsafe {
-            Call::returning_to(return_address, 0, What::AsyncEvent { context, event, device })
+            Call::of(
+                Caller { return_address, frame: 0 },
+                What::AsyncEvent { context, event, device },
+            )
         };
         observe(&call, get)
     };

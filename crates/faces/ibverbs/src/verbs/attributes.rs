@@ -2,7 +2,7 @@
 //! of the device.
 use super::tags::MAX_TAG_OPS;
 use super::wq::HASH_XOR;
-use super::{done, failed, set_text};
+use super::{done, set_text};
 use crate::abi::*;
 use crate::errno;
 use crate::handles::live;
@@ -245,19 +245,17 @@ pub unsafe extern "C" fn query_rt_values(
     context: *mut ibv_context,
     values: *mut ibv_values_ex,
 ) -> c_int {
-    let obj = match live(context) {
-        Ok(obj) => obj,
-        Err(e) => return failed("ibv_query_rt_values_ex", &e),
-    };
-    // SAFETY: the program passes a place for the values.
-    let values = unsafe { &mut *values };
-    let asked = values.comp_mask;
-    values.comp_mask = 0;
-    if asked & IBV_VALUES_MASK_RAW_CLOCK != 0 {
-        // Programs read the raw clock only from `tv_nsec`.
-        let now = obj.context.node().now().0;
-        values.raw_clock = timespec { tv_sec: 0, tv_nsec: now as _ };
-        values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
-    }
-    0
+    let query = live(context).map(|obj| {
+        // SAFETY: the program passes a place for the values.
+        let values = unsafe { &mut *values };
+        let asked = values.comp_mask;
+        values.comp_mask = 0;
+        if asked & IBV_VALUES_MASK_RAW_CLOCK != 0 {
+            // Programs read the raw clock only from `tv_nsec`.
+            let now = obj.context.node().now().0;
+            values.raw_clock = timespec { tv_sec: 0, tv_nsec: now as _ };
+            values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
+        }
+    });
+    done("ibv_query_rt_values_ex", query)
 }

@@ -1,6 +1,6 @@
 //! Buffers of `ibv_alloc_buf`: memory that any device can reach. In this library it is ordinary
 //! pages.
-use super::{failed, failed_minus_one, failed_null, region};
+use super::{end, failed_minus_one, failed_null, region};
 use crate::abi::*;
 use crate::handles::{live, reserve};
 use crate::objects::BufObj;
@@ -53,12 +53,7 @@ pub unsafe extern "C" fn ibv_free_buf(buf: *mut ibv_buf) {
     if buf.is_null() {
         return;
     }
-    match live(buf).and_then(|obj| obj.end()) {
-        Ok(obj) => obj.finish(),
-        Err(e) => {
-            failed("ibv_free_buf", &e);
-        }
-    }
+    end("ibv_free_buf", buf, |_| Ok(()));
 }
 
 /// Returns EINVAL unless the range lies in a buffer of the domain.
@@ -95,7 +90,9 @@ pub unsafe extern "C" fn ibv_reg_buf_mr(
 ) -> *mut ibv_mr {
     check_inside(pd, buf, addr, length)
         // SAFETY: the buffer's pages, which the program keeps, like any registered memory.
-        .and_then(|()| unsafe { region::register(pd, addr, length, addr as u64, access as u32) })
+        .and_then(|()| unsafe {
+            region::register(pd, addr, length, addr as u64, access as u32, None)
+        })
         .unwrap_or_else(|e| failed_null("ibv_reg_buf_mr", &e))
 }
 

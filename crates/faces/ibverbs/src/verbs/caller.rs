@@ -16,13 +16,22 @@ const NEAR: usize = 4096;
 /// By return address: does the call lie in a copy of an inline function?
 static KNOWN: Mutex<BTreeMap<usize, bool>> = Mutex::new(BTreeMap::new());
 
-/// An address in the program's call. `return_address` is the library's, and `frame` is the frame
-/// pointer of the calling function, or anything if the function keeps none.
+/// Where a call of the library returns to.
+#[derive(Clone, Copy)]
+pub struct Caller {
+    /// 0 if unknown.
+    pub return_address: usize,
+    /// The frame pointer of the calling function, or anything if the function keeps none.
+    pub frame: usize,
+}
+
+/// An address in the program's call.
 ///
 /// # Safety
 /// The stack of the calling thread reaches [`NEAR`] bytes beyond the caller's frame, as every stack
 /// below `main` or a thread's first function does.
-pub unsafe fn program_call(return_address: usize, mut frame: usize) -> usize {
+pub unsafe fn program_call(caller: Caller) -> usize {
+    let Caller { return_address, mut frame } = caller;
     let mut call = return_address.wrapping_sub(1);
     let here = (&raw const call) as usize;
     for _ in 0..DEPTH {

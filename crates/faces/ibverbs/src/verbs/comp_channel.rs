@@ -1,12 +1,14 @@
 //! Completion channels and their events.
+use super::caller::Caller;
 use super::held::hold;
-use super::observers::call::{Call, CallOutcome, Event, Kind, Taken, What};
+use super::observers::call::{Call, CallOutcome, Event, Taken, What};
 use super::observers::list::{observe, tell};
-use super::{acknowledged, done, failed, failed_minus_one, failed_null};
+use super::{acknowledged, end, failed, failed_minus_one, failed_null};
 use crate::abi::*;
 use crate::errno;
 use crate::handles::{Origin, hot, live, reserve};
 use crate::objects::ChannelObj;
+use adverb_check::Kind;
 use adverb_device::{CompChannel, Error};
 use adverb_os::Uncancelled;
 use core::ffi::{c_int, c_uint, c_void};
@@ -20,7 +22,7 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
         let place = reserve::<ChannelObj>()?;
         let channel = CompChannel::new(&obj.context)?;
         let visible = ibv_comp_channel { context, fd: channel.raw_fd(), refcnt: 0 };
-        let origin = Origin { context, file: obj.file.number(), handle: 0 };
+        let origin = Origin { context, file: obj.file, handle: 0 };
         let handle = place.fill(visible, ChannelObj { channel }, origin);
         tell(Event::Made(Kind::Channel, handle as usize));
         Ok(handle)
@@ -30,21 +32,17 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
 
 /// Destroys a completion channel; EBUSY while CQs use it (CHN-6).
 pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
-    let end = || {
-        let obj = live(channel)?.end()?;
+    end("ibv_destroy_comp_channel", channel, |obj| {
         obj.channel.destroy()?;
-        obj.finish();
         tell(Event::Ended(Kind::Channel, channel as usize));
         Ok(())
-    };
-    done("ibv_destroy_comp_channel", end())
+    })
 }
 
 /// Waits for an event and returns its CQ (CHN-1, CHN-2, CHN-7).
 ///
 /// "C-unwind", because a thread can be cancelled while it waits. Passes its return address on, like
 /// `req_notify_cq`.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[unsafe(naked)]
 pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     channel: *mut ibv_comp_channel,
@@ -57,17 +55,6 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     core::arch::naked_asm!("mov x3, x30", "b {get}", get = sym get_cq_event);
 }
 
-/// Like the function above, on processors where the library does not read the return address.
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub unsafe extern "C-unwind" fn ibv_get_cq_event(
-    channel: *mut ibv_comp_channel,
-    cq: *mut *mut ibv_cq,
-    cq_context: *mut *mut c_void,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { get_cq_event(channel, cq, cq_context, 0) }
-}
-
 unsafe extern "C-unwind" fn get_cq_event(
     channel: *mut ibv_comp_channel,
     cq: *mut *mut ibv_cq,
@@ -77,7 +64,10 @@ unsafe extern "C-unwind" fn get_cq_event(
     let observed = |of: Option<&CompChannel>, get: &mut dyn FnMut() -> CallOutcome| {
         // SAFETY: the program's arguments, unchanged.
         let call = unsafe {
-            Call::returning_to(return_address, 0, What::CqEvent { handle: channel, channel: of })
+            Call::of(
+                Caller { return_address, frame: 0 },
+                What::CqEvent { handle: channel, channel: of },
+            )
         };
         observe(&call, get)
     };

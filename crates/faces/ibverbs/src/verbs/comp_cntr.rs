@@ -1,7 +1,8 @@
 //! Completion counters.
+use super::attributes::write_prefix;
 use super::observers::call::Event;
 use super::observers::list::tell;
-use super::{done, failed_null, files};
+use super::{done, end, failed_null, files, only_bits};
 use crate::abi::*;
 use crate::handles::{Origin, live, live_in, reserve};
 use crate::objects::CompCntrObj;
@@ -31,13 +32,8 @@ pub unsafe extern "C" fn _ibv_query_comp_cntr_caps(
             max_counters: MAX_COUNTERS,
             supported_qp_attach_ops: OPS,
         };
-        let known = caps_size.min(size_of::<ibv_comp_cntr_caps>());
-        // SAFETY: the program passes room for `caps_size` bytes. Fields that this library does not
-        // know become zero.
-        unsafe {
-            caps.cast::<u8>().write_bytes(0, caps_size);
-            caps.cast::<u8>().copy_from_nonoverlapping((&raw const all).cast(), known);
-        }
+        // SAFETY: the program passes room for `caps_size` bytes.
+        unsafe { write_prefix(caps, &all, caps_size) };
     });
     done("ibv_query_comp_cntr_caps", query)
 }
@@ -60,10 +56,8 @@ unsafe fn create(
     let obj = live(context)?;
     // SAFETY: the caller's promise.
     let attr = unsafe { &*attr };
-    if attr.comp_mask != 0 || attr.flags != 0 {
-        let what = format!("comp_mask is {:#x}, flags {:#x}", attr.comp_mask, attr.flags);
-        return Err(Error::invalid(what, "no bit of them is defined"));
-    }
+    only_bits("comp_mask is", attr.comp_mask, 0)?;
+    only_bits("flags are", attr.flags, 0)?;
     let counter_type = match attr.type_ {
         IBV_COMP_CNTR_TYPE_WRS => CounterType::Requests,
         IBV_COMP_CNTR_TYPE_BYTES => CounterType::Bytes,
@@ -72,19 +66,13 @@ unsafe fn create(
     let place = reserve()?;
     let counter = CompCounter::new(&obj.context, counter_type)?;
     let handle = files::new_handle();
-    let origin = Origin { context, file: obj.file.number(), handle };
+    let origin = Origin { context, file: obj.file, handle };
     Ok(place.fill(ibv_comp_cntr { context, handle }, CompCntrObj { counter }, origin))
 }
 
 /// Destroys a counter: EBUSY while it is attached to queue pairs.
 pub unsafe extern "C" fn ibv_destroy_comp_cntr(cntr: *mut ibv_comp_cntr) -> c_int {
-    let end = || {
-        let obj = live(cntr)?.end()?;
-        obj.counter.destroy()?;
-        obj.finish();
-        Ok(())
-    };
-    done("ibv_destroy_comp_cntr", end())
+    end("ibv_destroy_comp_cntr", cntr, |obj| obj.counter.destroy())
 }
 
 macro_rules! counts {
@@ -137,10 +125,7 @@ pub unsafe extern "C" fn ibv_qp_attach_comp_cntr(
         let counter = live_in(cntr, obj.origin().file)?;
         // SAFETY: the program's attributes.
         let attr = unsafe { &*attr };
-        if attr.comp_mask != 0 {
-            let what = format!("comp_mask is {:#x}", attr.comp_mask);
-            return Err(Error::invalid(what, "no bits are defined"));
-        }
+        only_bits("comp_mask is", attr.comp_mask, 0)?;
         tell(Event::Counted(&obj.qp));
         obj.qp.attach_counter(&counter.counter, attr.op_mask)
     };

@@ -1,12 +1,13 @@
 //! Completion queues: creation, size, moderation, end. Polling and arming are in [`super::poll`].
-use super::observers::call::{Event, Kind, Numbered};
+use super::observers::call::Event;
 use super::observers::list::tell;
 use super::observers::table;
-use super::{done, failed_null, poll};
+use super::{done, failed_null, only_bits, poll};
 use crate::abi::*;
 use crate::handles::{Origin, live, live_in, maybe_in, reserve};
 use crate::objects::{CqObj, CustomMemory};
 use crate::verbs::pd::{custom_alloc, custom_free};
+use adverb_check::{Kind, Source};
 use adverb_device::{Cq, Error};
 use adverb_sync::RawMutex;
 use adverb_sync::lock_api::RawMutex as _;
@@ -58,7 +59,7 @@ fn create(
     extras: Extras,
 ) -> Result<*mut ibv_cq, Error> {
     let owner = live(context)?;
-    let file = owner.file.number();
+    let file = owner.file;
     let ours = maybe_in(channel, file)?;
     let place = reserve::<CqObj>()?;
     let cq = Cq::new(&owner.context, cqe, ours.as_ref().map(|c| &c.channel), comp_vector)?;
@@ -144,9 +145,7 @@ unsafe fn create_ex(
     // program the struct is shorter than the library's.
     let (cqe, vector, wc_flags, mask) =
         unsafe { ((*attr).cqe, (*attr).comp_vector, (*attr).wc_flags, (*attr).comp_mask) };
-    if mask & !(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD) != 0 {
-        return Err(Error::invalid(format!("comp_mask is {mask:#x}"), "unknown bits are set"));
-    }
+    only_bits("comp_mask is", mask, IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD)?;
     if wc_flags & !WC_FLAGS != 0 {
         return Err(Error::unsupported(format!(
             "wc_flags {:#x} ask for fields a RoCE completion does not have",
@@ -155,10 +154,8 @@ unsafe fn create_ex(
     }
     // SAFETY: the mask says that the field is there.
     let flags = if mask & IBV_CQ_INIT_ATTR_MASK_FLAGS != 0 { unsafe { (*attr).flags } } else { 0 };
-    if flags & !FLAGS != 0 {
-        return Err(Error::invalid(format!("flags are {flags:#x}"), "unknown bits are set"));
-    }
-    let file = live(context)?.file.number();
+    only_bits("flags are", flags, FLAGS)?;
+    let file = live(context)?.file;
     let parent = if mask & IBV_CQ_INIT_ATTR_MASK_PD != 0 {
         // SAFETY: the mask says that the field is there.
         Some(live_in(unsafe { (*attr).parent_domain }, file)?)
@@ -183,14 +180,9 @@ unsafe fn create_ex(
     };
     // SAFETY: the caller's promise.
     let (cq_context, channel) = unsafe { ((*attr).cq_context, (*attr).channel) };
-    let made = create(context, cqe, cq_context, channel, vector, extras);
-    if made.is_err()
-        && let Some(custom) = custom
-    {
-        // SAFETY: allocated above; no other code uses it.
-        unsafe { custom_free(custom) };
-    }
-    made
+    // SAFETY: allocated above; no other code uses the memory.
+    create(context, cqe, cq_context, channel, vector, extras)
+        .inspect_err(|_| unsafe { custom_free(custom) })
 }
 
 /// Changes the length of a CQ.
@@ -216,18 +208,16 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
 fn destroy(cq: *mut ibv_cq) -> Result<(), Error> {
     let obj = live(cq)?.end()?;
     let number = obj.cq.number();
-    tell(Event::Destroying(Numbered::Cq(number)));
+    tell(Event::Destroying(&[Source::Completion(number), Source::Cq(number)]));
     obj.cq.destroy()?;
     tell(Event::CqDestroyed(number));
     tell(Event::Ended(Kind::Cq, cq as usize));
     let custom = obj.custom;
     poll::leave_own(&obj);
     obj.finish();
-    if let Some(custom) = custom {
-        // SAFETY: the program's memory for the queue. No object lies in it, and it is freed once,
-        // by the thread that ended the queue.
-        unsafe { custom_free(custom) };
-    }
+    // SAFETY: the program's memory for the queue. No object lies in it, and it is freed once, by the
+    // thread that ended the queue.
+    unsafe { custom_free(custom) };
     Ok(())
 }
 

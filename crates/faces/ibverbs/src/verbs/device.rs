@@ -1,15 +1,9 @@
 //! Devices: the list, opening and closing. Attributes are in [`super::attributes`], ports and GIDs
 //! in [`super::port`].
-pub use super::attributes::{ibv_query_device, query_device_ex, query_rt_values};
-pub use super::port::{
-    _ibv_query_gid_ex, _ibv_query_gid_table, ibv_get_pkey_index, ibv_query_gid, ibv_query_gid_type,
-    ibv_query_pkey, ibv_query_port, ibv_query_port_speed, query_port,
-};
-
-use super::{done, failed, failed_minus_one, failed_null, files, set_text, setup, tables};
+use super::{end, failed, failed_minus_one, failed_null, files, set_text, setup, tables};
 use crate::abi::*;
 use crate::errno;
-use crate::handles::{Origin, live, reserve};
+use crate::handles::{FileId, Origin, reserve};
 use crate::listed::DeviceObj;
 use crate::objects::ContextObj;
 use adverb_device::device::COMP_VECTORS;
@@ -182,7 +176,7 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
 pub(super) fn make_context(
     device: &'static DeviceObj,
     cmd_fd: OwnedFd,
-    shared: Option<files::FileId>,
+    shared: Option<FileId>,
 ) -> Result<*mut ibv_context, Error> {
     let place = reserve::<ContextObj>()?;
     let context = device.device.open()?;
@@ -199,7 +193,7 @@ pub(super) fn make_context(
     table.context.mutex = libc::PTHREAD_MUTEX_INITIALIZER;
     // SAFETY: only an address within the slot is taken.
     let handle = unsafe { &raw mut (*place.handle()).context };
-    let origin = Origin { context: handle, file: file.number(), handle: 0 };
+    let origin = Origin { context: handle, file, handle: 0 };
     place.fill(table, ContextObj { context, file, cmd_fd: cmd_fd.into() }, origin);
     Ok(handle)
 }
@@ -207,5 +201,5 @@ pub(super) fn make_context(
 /// Closes a device. Objects that the program did not destroy stay until the process ends, as in
 /// rdma-core.
 pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
-    done("ibv_close_device", live(context).and_then(|obj| obj.end()).map(|obj| obj.finish()))
+    end("ibv_close_device", context, |_| Ok(()))
 }

@@ -1,7 +1,7 @@
 //! Device memory.
 use super::post::slice;
 use super::region::{self, access_of};
-use super::{done, failed, failed_null, files};
+use super::{done, end, failed_null, files, only_bits};
 use crate::abi::*;
 use crate::handles::{Origin, Reserved, live, live_in, reserve};
 use crate::objects::{DmObj, MrKind};
@@ -36,28 +36,17 @@ pub unsafe extern "C" fn alloc_dm(
 
 fn alloc(context: *mut ibv_context, attr: &ibv_alloc_dm_attr) -> Result<*mut ibv_dm, Error> {
     let obj = live(context)?;
-    if attr.comp_mask != 0 {
-        return Err(Error::invalid(
-            format!("comp_mask is {:#x}", attr.comp_mask),
-            "no bits are defined",
-        ));
-    }
+    only_bits("comp_mask is", attr.comp_mask, 0)?;
     let place = reserve()?;
     let dm = Dm::alloc(&obj.context, attr.length as u64, attr.log_align_req)?;
-    let file = obj.file.number();
+    let file = obj.file;
     let handle = files::enter_dm(file, &dm);
     Ok(give(place, Origin { context, file, handle }, dm))
 }
 
 /// Slot `free_dm`.
 pub unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
-    let end = || {
-        let obj = live(dm)?.end()?;
-        files::end_dm(obj.origin().handle, || obj.dm.free())?;
-        obj.finish();
-        Ok(())
-    };
-    done("ibv_free_dm", end())
+    end("ibv_free_dm", dm, |obj| files::end_dm(obj.origin().handle, || obj.dm.free()))
 }
 
 /// Slot `reg_dm_mr`.
@@ -73,7 +62,7 @@ pub unsafe extern "C" fn reg_dm_mr(
         let memory = live_in(dm, domain.origin().file)?;
         let place = reserve()?;
         let mr = domain.pd.reg_dm_mr(&memory.dm, dm_offset, length as u64, access_of(access)?)?;
-        Ok(region::give(place, &domain, core::ptr::null_mut(), length, mr, MrKind::Dm))
+        Ok(region::give_other(place, &domain, length, mr, MrKind::Dm))
     };
     make().unwrap_or_else(|e| failed_null("ibv_reg_dm_mr", &e))
 }
@@ -111,17 +100,15 @@ pub unsafe extern "C" fn memcpy_from_dm(
     dm_offset: u64,
     length: size_t,
 ) -> c_int {
-    let obj = match live(dm) {
-        Ok(obj) => obj,
-        Err(e) => return failed("ibv_memcpy_from_dm", &e),
+    let copy = || {
+        let obj = live(dm)?;
+        if length == 0 {
+            return Ok(());
+        }
+        check_units(dm_offset, length)?;
+        // SAFETY: the program's `length` bytes.
+        let to = unsafe { core::slice::from_raw_parts_mut(host_addr.cast::<u8>(), length) };
+        obj.dm.read(dm_offset, to)
     };
-    if length == 0 {
-        return 0;
-    }
-    // SAFETY: the program's `length` bytes.
-    let to = unsafe { core::slice::from_raw_parts_mut(host_addr.cast::<u8>(), length) };
-    done(
-        "ibv_memcpy_from_dm",
-        check_units(dm_offset, length).and_then(|()| obj.dm.read(dm_offset, to)),
-    )
+    done("ibv_memcpy_from_dm", copy())
 }

@@ -2,11 +2,11 @@
 //!
 //! The exported file of device memory has no bytes of its own, like that of the kernel: it cannot
 //! be mapped. It can only be registered, and only in the process that the device memory belongs to.
-use super::files::{enter_mr, inode};
-use super::region::access_of;
+use super::files::{Inode, inode};
+use super::region::{access_of, give};
 use super::{failed_minus_one, failed_null};
 use crate::abi::*;
-use crate::handles::{Origin, live, reserve};
+use crate::handles::{live, reserve};
 use crate::objects::{InUse, MrKind, MrObj};
 use adverb_device::{Dm, Errno, Error};
 use adverb_sync::Mutex;
@@ -20,7 +20,7 @@ use std::sync::{Arc, Weak};
 struct Exported {
     /// Kept open, so that no other file gets the same inode.
     _fd: OwnedFd,
-    inode: (u64, u64),
+    inode: Inode,
     dm: Weak<Dm>,
 }
 
@@ -60,23 +60,9 @@ pub(super) fn register(
         Some(None) => return Err(Error::invalid("fd", "the device memory was freed")),
         None => obj.pd.reg_fd(part.fd, part.offset, length, part.iova, access)?,
     };
-    let (origin, lkey) = (obj.origin(), mr.key());
-    let handle = enter_mr(origin.file, &mr);
-    let visible = ibv_mr {
-        context: origin.context,
-        pd: obj.visible(),
-        // As in rdma-core, the offset is reported, because there is no address.
-        addr: part.offset as *mut c_void,
-        length: part.length,
-        handle,
-        lkey,
-        rkey: lkey,
-    };
-    Ok(place.fill(
-        visible,
-        MrObj { mr, kind: MrKind::Fd, _dmah: dmah },
-        Origin { handle, ..origin },
-    ))
+    // As in rdma-core, the offset is reported, because there is no address.
+    let addr = part.offset as *mut c_void;
+    Ok(give(place, &obj, addr, part.length, MrObj { mr, kind: MrKind::Fd, _dmah: dmah }))
 }
 
 /// Registers a DMA-BUF, or a file that can be mapped.

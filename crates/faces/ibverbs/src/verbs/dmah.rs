@@ -1,7 +1,7 @@
 //! DMA handles: hints about the processor cache into which a device's transfers are to go. In this
 //! library the processor itself copies, so a hint has no effect. A hint is checked as a device
 //! checks it, and regions store it.
-use super::{done, failed_null, files};
+use super::{end, failed_null, files, only_bits};
 use crate::abi::*;
 use crate::handles::{Origin, live, reserve};
 use crate::objects::DmahObj;
@@ -35,10 +35,7 @@ unsafe fn alloc(
     let known = IBV_DMAH_INIT_ATTR_MASK_CPU_ID
         | IBV_DMAH_INIT_ATTR_MASK_PH
         | IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE;
-    if attr.comp_mask & !known != 0 {
-        let what = format!("comp_mask is {:#x}", attr.comp_mask);
-        return Err(Error::invalid(what, "unknown bits are set"));
-    }
+    only_bits("comp_mask is", attr.comp_mask, known)?;
     if has(IBV_DMAH_INIT_ATTR_MASK_CPU_ID) && !may_run_on(attr.cpu_id as usize) {
         let text = format!("cpu_id is {}: this thread does not run there", attr.cpu_id);
         return Err(Error::new(Errno::EPERM, text));
@@ -54,7 +51,7 @@ unsafe fn alloc(
     }
     let place = reserve()?;
     let handle = files::new_handle();
-    let origin = Origin { context, file: obj.file.number(), handle };
+    let origin = Origin { context, file: obj.file, handle };
     Ok(place.fill(ibv_dmah { context }, DmahObj { users: Arc::default() }, origin))
 }
 
@@ -72,18 +69,8 @@ fn may_run_on(cpu: usize) -> bool {
 
 /// Frees a DMA handle: EBUSY while regions use it. Also slot `dealloc_dmah`.
 pub unsafe extern "C" fn ibv_dealloc_dmah(dmah: *mut ibv_dmah) -> c_int {
-    let end = || {
-        let obj = live(dmah)?.end()?;
-        match obj.users.load(Ordering::SeqCst) {
-            0 => obj.finish(),
-            n => {
-                return Err(Error::new(
-                    Errno::EBUSY,
-                    format!("{n} memory regions have the DMA handle"),
-                ));
-            }
-        }
-        Ok(())
-    };
-    done("ibv_dealloc_dmah", end())
+    end("ibv_dealloc_dmah", dmah, |obj| match obj.users.load(Ordering::SeqCst) {
+        0 => Ok(()),
+        n => Err(Error::new(Errno::EBUSY, format!("{n} memory regions have the DMA handle"))),
+    })
 }

@@ -38,7 +38,6 @@ pub unsafe extern "C" fn adverb_peek_cq(
 
 /// Arms once, or until the arm is taken back (EXT-3). Passes its return address on, like
 /// `ibv_req_notify_cq` (EXT-4).
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[unsafe(naked)]
 pub unsafe extern "C" fn adverb_notify_cq(cq: *mut ibv_cq, kind: c_uint, flags: c_uint) -> c_int {
     // The three arguments stay in their registers. The fourth receives the return address. The
@@ -47,13 +46,6 @@ pub unsafe extern "C" fn adverb_notify_cq(cq: *mut ibv_cq, kind: c_uint, flags: 
     core::arch::naked_asm!("mov rcx, [rsp]", "jmp {arm}", arm = sym arm);
     #[cfg(target_arch = "aarch64")]
     core::arch::naked_asm!("mov x3, x30", "b {arm}", arm = sym arm);
-}
-
-/// Arms, on processors where the library does not read the return address.
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub unsafe extern "C" fn adverb_notify_cq(cq: *mut ibv_cq, kind: c_uint, flags: c_uint) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { arm(cq, kind, flags, 0) }
 }
 
 unsafe extern "C" fn arm(

@@ -3,6 +3,7 @@
 //! In rdma-core, several contexts may share one open device file, and handles name the objects
 //! within the file. In this library the file is a number, and `cmd_fd` is an empty memory file
 //! whose inode identifies the number. Only the process that opened a file knows it.
+use crate::handles::FileId;
 use crate::listed::DeviceObj;
 use adverb_device::{Dm, Error, Mr, Pd};
 use adverb_sync::Mutex;
@@ -16,21 +17,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// The name of the memory files behind `cmd_fd`, as `/proc/self/fd` shows it.
 pub(super) const CMD_FD_NAME: &CStr = c"adverb-cmd";
 
-/// An open device file. Contexts on one file share the handles of their objects.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FileId(usize);
-
-impl FileId {
-    /// The file's number. No other file of this process ever has the same number.
-    pub fn number(self) -> usize {
-        self.0
-    }
+/// The identity of a file.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Inode {
+    pub device: u64,
+    pub number: u64,
 }
 
 struct File {
     id: FileId,
-    /// Device and inode of `cmd_fd`.
-    inode: (u64, u64),
+    /// The file of `cmd_fd`.
+    inode: Inode,
     device: &'static DeviceObj,
     contexts: usize,
 }
@@ -59,14 +56,17 @@ pub(super) fn new_handle() -> u32 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-pub(super) fn inode(fd: RawFd) -> Result<(u64, u64), Error> {
+pub(super) fn inode(fd: RawFd) -> Result<Inode, Error> {
     // SAFETY: all zero bytes are a valid `stat`, which the call fills.
     let (stat, done) = unsafe {
         let mut stat: libc::stat = core::mem::zeroed();
         let done = libc::fstat(fd, &raw mut stat);
         (stat, done)
     };
-    if done == 0 { Ok((stat.st_dev, stat.st_ino)) } else { Err(Errno::last().into()) }
+    match done {
+        0 => Ok(Inode { device: stat.st_dev, number: stat.st_ino }),
+        _ => Err(Errno::last().into()),
+    }
 }
 
 /// Registers the file of a newly opened device.
@@ -80,7 +80,7 @@ pub(super) fn open_file(cmd_fd: &OwnedFd, device: &'static DeviceObj) -> Result<
 }
 
 /// Counts one more context on the file whose `cmd_fd` has this inode, if there is such a file.
-pub(super) fn enter_context(inode: (u64, u64)) -> Option<(FileId, &'static DeviceObj)> {
+pub(super) fn enter_context(inode: Inode) -> Option<(FileId, &'static DeviceObj)> {
     let mut handles = HANDLES.lock();
     let file = handles.files.iter_mut().find(|f| f.inode == inode)?;
     file.contexts += 1;
@@ -101,9 +101,9 @@ pub(crate) fn close_file(id: FileId) {
 macro_rules! registry {
     ($($enter:ident $end:ident $find:ident $map:ident $object:ty, $what:literal;)*) => { $(
         /// Gives an object a handle.
-        pub(super) fn $enter(file: usize, object: &Arc<$object>) -> u32 {
+        pub(super) fn $enter(file: FileId, object: &Arc<$object>) -> u32 {
             let handle = new_handle();
-            HANDLES.lock().$map.insert(handle, (FileId(file), object.clone()));
+            HANDLES.lock().$map.insert(handle, (file, object.clone()));
             handle
         }
         /// Ends an object and its handle. The program may have several pointers to the object. The
@@ -120,9 +120,9 @@ macro_rules! registry {
             })
         }
         /// The object with this handle in a file.
-        pub(super) fn $find(file: usize, handle: u32) -> Result<Arc<$object>, Error> {
+        pub(super) fn $find(file: FileId, handle: u32) -> Result<Arc<$object>, Error> {
             match HANDLES.lock().$map.get(&handle) {
-                Some((of, object)) if of.0 == file => Ok(object.clone()),
+                Some((of, object)) if *of == file => Ok(object.clone()),
                 _ => Err(Error::new(
                     Errno::ENOENT,
                     format!(concat!("no ", $what, " of this context's device file has the handle {}"), handle),

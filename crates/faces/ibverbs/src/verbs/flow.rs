@@ -2,9 +2,9 @@
 
 use core::ffi::c_int;
 
-use super::{done, failed, failed_null, files};
+use super::{end, failed, failed_null, files, only_bits};
 use crate::abi::*;
-use crate::handles::{Handle, Origin, live, reserve};
+use crate::handles::{Origin, live, reserve};
 use crate::objects::FlowObj;
 use adverb_device::Error;
 use adverb_device::raw::Flow;
@@ -12,17 +12,6 @@ use adverb_device::raw::steering::{Kind, Match, Rule, Spec, Transport};
 
 fn not_offered() -> Error {
     Error::unsupported("flow actions and flow counters are not offered")
-}
-
-/// The answer for a kind of which this library never makes an object, so the pointer cannot be
-/// valid: EINVAL.
-fn none<T>(call: &str, what: *const T) -> c_int {
-    failed(call, &Error::invalid(format!("{what:p}"), "this library made no such object"))
-}
-
-/// The answer of a call that is not offered: EINVAL if the handle is invalid, otherwise `why`.
-fn refused<H: Handle, T>(call: &str, handle: *mut H, why: Error) -> *mut T {
-    failed_null(call, &live(handle).err().unwrap_or(why))
 }
 
 /// Slot `ibv_create_flow`.
@@ -48,13 +37,7 @@ unsafe fn create(qp: *mut ibv_qp, attr: *const ibv_flow_attr) -> Result<*mut ibv
 
 /// Slot `ibv_destroy_flow`.
 pub unsafe extern "C" fn destroy_flow(flow: *mut ibv_flow) -> c_int {
-    let destroy = || {
-        let obj = live(flow)?.end()?;
-        obj.flow.destroy()?;
-        obj.finish();
-        Ok(())
-    };
-    done("ibv_destroy_flow", destroy())
+    end("ibv_destroy_flow", flow, |obj| obj.flow.destroy())
 }
 
 /// # Safety
@@ -62,12 +45,7 @@ pub unsafe extern "C" fn destroy_flow(flow: *mut ibv_flow) -> c_int {
 unsafe fn rule(attr: *const ibv_flow_attr) -> Result<Rule, Error> {
     // SAFETY: the caller's promise.
     let a = unsafe { &*attr };
-    if a.comp_mask != 0 {
-        return Err(Error::invalid(
-            format!("comp_mask is {:#x}", a.comp_mask),
-            "no bits are defined",
-        ));
-    }
+    only_bits("comp_mask is", a.comp_mask, 0)?;
     if a.flags & !IBV_FLOW_ATTR_FLAGS_DONT_TRAP != 0 {
         let text = format!("flags {:#x}: only IBV_FLOW_ATTR_FLAGS_DONT_TRAP is offered", a.flags);
         return Err(Error::unsupported(text));
@@ -180,20 +158,7 @@ pub unsafe extern "C" fn create_flow_action_esp(
     context: *mut ibv_context,
     _attr: *mut ibv_flow_action_esp_attr,
 ) -> *mut ibv_flow_action {
-    refused("ibv_create_flow_action_esp", context, not_offered())
-}
-
-/// Slot `modify_flow_action_esp`.
-pub unsafe extern "C" fn modify_flow_action_esp(
-    action: *mut ibv_flow_action,
-    _attr: *mut ibv_flow_action_esp_attr,
-) -> c_int {
-    none("ibv_modify_flow_action_esp", action)
-}
-
-/// Slot `destroy_flow_action`.
-pub unsafe extern "C" fn destroy_flow_action(action: *mut ibv_flow_action) -> c_int {
-    none("ibv_destroy_flow_action", action)
+    failed_null("ibv_create_flow_action_esp", &live(context).err().unwrap_or_else(not_offered))
 }
 
 /// Slot `create_counters`.
@@ -201,29 +166,25 @@ pub unsafe extern "C" fn create_counters(
     context: *mut ibv_context,
     _attr: *mut ibv_counters_init_attr,
 ) -> *mut ibv_counters {
-    refused("ibv_create_counters", context, not_offered())
+    failed_null("ibv_create_counters", &live(context).err().unwrap_or_else(not_offered))
 }
 
-/// Slot `destroy_counters`.
-pub unsafe extern "C" fn destroy_counters(counters: *mut ibv_counters) -> c_int {
-    none("ibv_destroy_counters", counters)
+/// Defines slots for kinds of which this library never makes an object. The pointer cannot be valid:
+/// EINVAL.
+macro_rules! without_objects {
+    ($($name:literal $slot:ident($object:ty $(, $arg:ty)*);)*) => { $(
+        #[doc = concat!("Slot `", stringify!($slot), "`.")]
+        pub unsafe extern "C" fn $slot(object: *mut $object $(, _: $arg)*) -> c_int {
+            failed($name, &Error::invalid(format!("{object:p}"), "this library made no such object"))
+        }
+    )* };
 }
 
-/// Slot `attach_counters_point_flow`.
-pub unsafe extern "C" fn attach_counters_point_flow(
-    counters: *mut ibv_counters,
-    _attr: *mut ibv_counter_attach_attr,
-    _flow: *mut ibv_flow,
-) -> c_int {
-    none("ibv_attach_counters_point_flow", counters)
-}
-
-/// Slot `read_counters`.
-pub unsafe extern "C" fn read_counters(
-    counters: *mut ibv_counters,
-    _values: *mut u64,
-    _ncounters: u32,
-    _flags: u32,
-) -> c_int {
-    none("ibv_read_counters", counters)
+without_objects! {
+    "ibv_modify_flow_action_esp" modify_flow_action_esp(ibv_flow_action, *mut ibv_flow_action_esp_attr);
+    "ibv_destroy_flow_action" destroy_flow_action(ibv_flow_action);
+    "ibv_destroy_counters" destroy_counters(ibv_counters);
+    "ibv_attach_counters_point_flow"
+        attach_counters_point_flow(ibv_counters, *mut ibv_counter_attach_attr, *mut ibv_flow);
+    "ibv_read_counters" read_counters(ibv_counters, *mut u64, u32, u32);
 }

@@ -1,8 +1,8 @@
 //! Objects imported by their handles. Objects of another process cannot be imported.
 use super::files::{CMD_FD_NAME, close_file, enter_context, find_dm, find_mr, find_pd, inode};
-use super::{device, dm, failed_null};
+use super::{device, dm, end, failed_null};
 use crate::abi::*;
-use crate::handles::{Handle, Origin, live, reserve};
+use crate::handles::{Origin, live, reserve};
 use crate::objects::{MrKind, MrObj, PdObj};
 use adverb_device::Error;
 use core::ffi::c_int;
@@ -42,27 +42,17 @@ pub unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, pd_handle: u32
 }
 
 fn import_pd(context: *mut ibv_context, handle: u32) -> Result<*mut ibv_pd, Error> {
-    let file = live(context)?.file.number();
+    let file = live(context)?.file;
     let place = reserve::<PdObj>()?;
     let inner =
         PdObj { pd: find_pd(file, handle)?, parent: None, custom_users: AtomicUsize::new(0) };
     Ok(place.fill(ibv_pd { context, handle }, inner, Origin { context, file, handle }))
 }
 
-/// Ends an imported handle. The object itself stays.
-fn unimport<H: Handle>(call: &str, handle: *mut H) {
-    match live(handle).and_then(|object| object.end()) {
-        Ok(object) => object.finish(),
-        Err(e) => {
-            super::failed(call, &e);
-        }
-    }
-}
-
 /// Ends the imported handle. The domain itself stays.
 pub unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
     if !pd.is_null() {
-        unimport("ibv_unimport_pd", pd);
+        end("ibv_unimport_pd", pd, |_| Ok(()));
     }
 }
 
@@ -84,7 +74,7 @@ fn import_mr(pd: *mut ibv_pd, handle: u32) -> Result<*mut ibv_mr, Error> {
 /// Ends the imported handle. The region itself stays.
 pub unsafe extern "C" fn ibv_unimport_mr(mr: *mut ibv_mr) {
     if !mr.is_null() {
-        unimport("ibv_unimport_mr", mr);
+        end("ibv_unimport_mr", mr, |_| Ok(()));
     }
 }
 
@@ -94,12 +84,12 @@ pub unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, dm_handle: u32
 }
 
 fn import_dm(context: *mut ibv_context, handle: u32) -> Result<*mut ibv_dm, Error> {
-    let file = live(context)?.file.number();
+    let file = live(context)?.file;
     let place = reserve()?;
     Ok(dm::give(place, Origin { context, file, handle }, find_dm(file, handle)?))
 }
 
 /// Ends the imported handle. The memory itself stays.
 pub unsafe extern "C" fn ibv_unimport_dm(dm: *mut ibv_dm) {
-    unimport("ibv_unimport_dm", dm);
+    end("ibv_unimport_dm", dm, |_| Ok(()));
 }

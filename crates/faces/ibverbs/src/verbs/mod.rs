@@ -35,7 +35,6 @@ pub mod poll;
 pub mod port;
 pub mod post;
 pub mod qp;
-mod qp_handle;
 mod region;
 mod setup;
 pub mod srq;
@@ -46,13 +45,15 @@ pub mod wq;
 pub mod wr_api;
 pub mod xrcd;
 
+use crate::handles::{Handle, Live, live};
+use adverb_device::Error;
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Logs why a call fails (the number alone would not tell), sets `errno`, and returns the same
 /// number: callers read one or the other.
 #[cold]
-pub fn failed(call: &str, e: &adverb_device::Error) -> c_int {
+pub fn failed(call: &str, e: &Error) -> c_int {
     adverb_device::failed::tell(call, e);
     failure::note(e);
     crate::errno::code(e.errno())
@@ -60,13 +61,13 @@ pub fn failed(call: &str, e: &adverb_device::Error) -> c_int {
 
 /// Like [`failed`], for calls that return a pointer: sets `errno` and returns null.
 #[cold]
-pub fn failed_null<T>(call: &str, e: &adverb_device::Error) -> *mut T {
+pub fn failed_null<T>(call: &str, e: &Error) -> *mut T {
     crate::errno::null(failed(call, e))
 }
 
 /// Like [`failed`], for calls that return -1 and set `errno`.
 #[cold]
-pub fn failed_minus_one(call: &str, e: &adverb_device::Error) -> c_int {
+pub fn failed_minus_one(call: &str, e: &Error) -> c_int {
     crate::errno::minus_one(failed(call, e))
 }
 
@@ -77,6 +78,54 @@ pub fn done(call: &str, result: Result<(), adverb_device::Error>) -> c_int {
         Ok(()) => 0,
         Err(e) => failed(call, &e),
     }
+}
+
+/// Like [`done`], for calls that return -1 and set `errno`.
+#[inline]
+pub fn done_minus_one(call: &str, result: Result<(), adverb_device::Error>) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(e) => failed_minus_one(call, &e),
+    }
+}
+
+/// Ends an object with `end`. Then the handle is dead.
+pub fn end<H: Handle>(
+    call: &str,
+    handle: *mut H,
+    end: impl FnOnce(&Live<H::Object>) -> Result<(), Error>,
+) -> c_int {
+    let ended = live(handle).and_then(Live::end).and_then(|object| {
+        end(&object)?;
+        object.finish();
+        Ok(())
+    });
+    done(call, ended)
+}
+
+/// Refuses a field of the program with unknown bits. `field` ends in a verb.
+///
+/// # Errors
+/// EINVAL.
+pub fn only_bits<T: Into<u64>>(field: &str, value: T, known: T) -> Result<(), Error> {
+    let (value, known) = (value.into(), known.into());
+    match value & !known {
+        0 => Ok(()),
+        _ if known == 0 => {
+            Err(Error::invalid(format!("{field} {value:#x}"), "no bits are defined"))
+        }
+        _ => Err(Error::invalid(format!("{field} {value:#x}"), "unknown bits are set")),
+    }
+}
+
+/// A number of elements that the program passes as a signed number.
+///
+/// # Errors
+/// EINVAL.
+#[inline]
+pub fn count_of(field: &str, value: c_int) -> Result<usize, Error> {
+    usize::try_from(value)
+        .map_err(|_| Error::invalid(format!("{field} is {value}"), "must not be negative"))
 }
 
 /// Writes to a place in the program, unless the program passed null.

@@ -1,15 +1,14 @@
 //! Memory regions. Buffers of `ibv_alloc_buf` are in [`super::buf`], descriptors in
 //! [`super::dmabuf`].
-pub use super::buf::{ibv_alloc_buf, ibv_export_buf_dmabuf_fd, ibv_free_buf, ibv_reg_buf_mr};
-
-use super::observers::call::{Event, Kind};
+use super::observers::call::Event;
 use super::observers::list::tell;
-use super::region::{access_of, give, register, register_with};
-use super::{buf, dmabuf, done, failed, failed_null, files};
+use super::region::{access_of, give_other, register};
+use super::{buf, dmabuf, done, end, failed, failed_null, files, only_bits};
 use crate::abi::*;
 use crate::errno;
 use crate::handles::{live, live_in, reserve};
 use crate::objects::{InUse, MrKind};
+use adverb_check::Kind;
 use adverb_device::Error;
 use adverb_device::engine::{Access, Sge};
 use core::ffi::{c_int, c_uint, c_void};
@@ -24,7 +23,7 @@ pub unsafe extern "C" fn ibv_reg_mr(
     access: c_int,
 ) -> *mut ibv_mr {
     // SAFETY: the program's domain and memory.
-    unsafe { register(pd, addr, length, addr as u64, access as u32) }
+    unsafe { register(pd, addr, length, addr as u64, access as u32, None) }
         .unwrap_or_else(|e| failed_null("ibv_reg_mr", &e))
 }
 
@@ -37,7 +36,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova(
     access: c_int,
 ) -> *mut ibv_mr {
     // SAFETY: the program's domain and memory.
-    unsafe { register(pd, addr, length, iova, access as u32) }
+    unsafe { register(pd, addr, length, iova, access as u32, None) }
         .unwrap_or_else(|e| failed_null("ibv_reg_mr_iova", &e))
 }
 
@@ -50,7 +49,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
     access: c_uint,
 ) -> *mut ibv_mr {
     // SAFETY: the program's domain and memory.
-    unsafe { register(pd, addr, length, iova, access) }
+    unsafe { register(pd, addr, length, iova, access, None) }
         .unwrap_or_else(|e| failed_null("ibv_reg_mr_iova2", &e))
 }
 
@@ -73,12 +72,7 @@ unsafe fn register_ex(pd: *mut ibv_pd, attr: &ibv_mr_init_attr) -> Result<*mut i
         | IBV_REG_MR_MASK_FD_OFFSET
         | IBV_REG_MR_MASK_DMAH
         | IBV_REG_MR_MASK_BUF;
-    if attr.comp_mask & !KNOWN != 0 {
-        return Err(Error::invalid(
-            format!("comp_mask is {:#x}", attr.comp_mask),
-            "unknown bits are set",
-        ));
-    }
+    only_bits("comp_mask is", attr.comp_mask, KNOWN)?;
     let dmah = if has(IBV_REG_MR_MASK_DMAH) {
         if attr.access as u32 & IBV_ACCESS_ON_DEMAND != 0 {
             return Err(Error::invalid("access", "memory on demand takes no DMA handle"));
@@ -108,7 +102,7 @@ unsafe fn register_ex(pd: *mut ibv_pd, attr: &ibv_mr_init_attr) -> Result<*mut i
     }
     let iova = if has(IBV_REG_MR_MASK_IOVA) { attr.iova } else { attr.addr as u64 };
     // SAFETY: the caller's promise.
-    unsafe { register_with(pd, attr.addr, attr.length, iova, attr.access as u32, dmah) }
+    unsafe { register(pd, attr.addr, attr.length, iova, attr.access as u32, dmah) }
 }
 
 /// Changes a registration. Returns 0 or a value of `ibv_rereg_mr_err_code`.
@@ -183,16 +177,13 @@ pub unsafe extern "C" fn ibv_rereg_mr(
 
 /// Ends a registration.
 pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
-    let end = || {
-        let obj = live(mr)?.end()?;
+    end("ibv_dereg_mr", mr, |obj| {
         tell(Event::Deregistering(&obj.mr));
         files::end_mr(obj.origin().handle, || obj.mr.dereg())?;
         tell(Event::Deregistered(&obj.mr));
         tell(Event::Ended(Kind::Region, mr as usize));
-        obj.finish();
         Ok(())
-    };
-    done("ibv_dereg_mr", end())
+    })
 }
 
 /// Slot `alloc_null_mr`.
@@ -201,7 +192,7 @@ pub unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
         let obj = live(pd)?;
         let place = reserve()?;
         let mr = obj.pd.alloc_null_mr()?;
-        Ok(give(place, &obj, core::ptr::null_mut(), usize::MAX, mr, MrKind::Null))
+        Ok(give_other(place, &obj, usize::MAX, mr, MrKind::Null))
     };
     make().unwrap_or_else(|e| failed_null("ibv_alloc_null_mr", &e))
 }

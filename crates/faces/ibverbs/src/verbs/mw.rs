@@ -1,5 +1,5 @@
 //! Memory windows.
-use super::{done, failed_null, files};
+use super::{done, end, failed_null, files};
 use crate::abi::*;
 use crate::handles::{Live, Origin, hot, live, live_in, maybe_in, reserve};
 use crate::objects::{MrKind, MwObj};
@@ -109,11 +109,5 @@ pub(super) fn show_key_of(mw: *mut ibv_mw, key: u32) {
 
 /// Slot `dealloc_mw`.
 pub unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
-    let end = || {
-        let obj = live(mw)?.end()?;
-        obj.mw.dealloc()?;
-        obj.finish();
-        Ok(())
-    };
-    done("ibv_dealloc_mw", end())
+    end("ibv_dealloc_mw", mw, |obj| obj.mw.dealloc())
 }

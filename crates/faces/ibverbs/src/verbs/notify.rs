@@ -11,7 +11,6 @@ pub const HEADERS: [&str; 3] = ["verbs.h", "rdma_verbs.h", "rdma_cma.h"];
 
 /// Slot `req_notify_cq`. Passes its return address on: that is the place in the program that arms,
 /// so the report of a lost wake-up can name it (EXT-4).
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[unsafe(naked)]
 pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     // The first two arguments stay in their registers. The third receives the return address. The
@@ -20,13 +19,6 @@ pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -
     core::arch::naked_asm!("mov rdx, [rsp]", "jmp {arm}", arm = sym arm);
     #[cfg(target_arch = "aarch64")]
     core::arch::naked_asm!("mov x2, x30", "b {arm}", arm = sym arm);
-}
-
-/// Slot `req_notify_cq`, on processors where the library does not read the return address.
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { arm(cq, solicited_only, 0) }
 }
 
 /// Arms a CQ (CQN-1, CQN-2, CQN-10, CQN-11).

@@ -1,10 +1,11 @@
 //! Protection domains, thread domains and parent domains.
-use super::observers::call::{Event, Kind};
+use super::observers::call::Event;
 use super::observers::list::tell;
-use super::{done, failed_null, files};
+use super::{end, failed_null, files, only_bits};
 use crate::abi::*;
 use crate::handles::{Live, Origin, hot, live, live_in, maybe_in, reserve};
 use crate::objects::{CustomMemory, ParentDomain, PdObj, TdObj};
+use adverb_check::Kind;
 use adverb_device::{Error, Pd};
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +20,7 @@ fn alloc_pd(context: *mut ibv_context) -> Result<*mut ibv_pd, Error> {
     let owner = live(context)?;
     let place = reserve::<PdObj>()?;
     let pd = Pd::new(&owner.context)?;
-    let file = owner.file.number();
+    let file = owner.file;
     let handle = files::enter_pd(file, &pd);
     let inner = PdObj { pd, parent: None, custom_users: AtomicUsize::new(0) };
     let pd = place.fill(ibv_pd { context, handle }, inner, Origin { context, file, handle });
@@ -29,18 +30,14 @@ fn alloc_pd(context: *mut ibv_context) -> Result<*mut ibv_pd, Error> {
 
 /// Frees a protection domain or a parent domain.
 pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
-    done("ibv_dealloc_pd", dealloc_pd(pd))
-}
-
-fn dealloc_pd(pd: *mut ibv_pd) -> Result<(), Error> {
-    let obj = live(pd)?.end()?;
-    match &obj.parent {
-        Some(parent) => dealloc_parent(&obj, parent)?,
-        None => files::end_pd(obj.origin().handle, || obj.pd.dealloc())?,
-    }
-    obj.finish();
-    tell(Event::Ended(Kind::Domain, pd as usize));
-    Ok(())
+    end("ibv_dealloc_pd", pd, |obj| {
+        match &obj.parent {
+            Some(parent) => dealloc_parent(obj, parent)?,
+            None => files::end_pd(obj.origin().handle, || obj.pd.dealloc())?,
+        }
+        tell(Event::Ended(Kind::Domain, pd as usize));
+        Ok(())
+    })
 }
 
 fn dealloc_parent(obj: &Live<PdObj>, parent: &ParentDomain) -> Result<(), Error> {
@@ -68,25 +65,18 @@ pub unsafe extern "C" fn alloc_td(
 }
 
 fn make_td(context: *mut ibv_context, mask: u32) -> Result<*mut ibv_td, Error> {
-    let file = live(context)?.file.number();
-    if mask != 0 {
-        return Err(Error::invalid(format!("comp_mask is {mask:#x}"), "no bits are defined"));
-    }
+    let file = live(context)?.file;
+    only_bits("comp_mask is", mask, 0)?;
     let inner = TdObj { users: AtomicUsize::new(0) };
     Ok(reserve::<TdObj>()?.fill(ibv_td { context }, inner, Origin { context, file, handle: 0 }))
 }
 
 /// Slot `dealloc_td`.
 pub unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
-    let end = || {
-        let obj = live(td)?.end()?;
-        match obj.users.load(Ordering::SeqCst) {
-            0 => obj.finish(),
-            n => return Err(Error::busy("the thread domain", n)),
-        }
-        Ok(())
-    };
-    done("ibv_dealloc_td", end())
+    end("ibv_dealloc_td", td, |obj| match obj.users.load(Ordering::SeqCst) {
+        0 => Ok(()),
+        n => Err(Error::busy("the thread domain", n)),
+    })
 }
 
 /// Slot `alloc_parent_domain`.
@@ -110,12 +100,10 @@ unsafe fn parent_domain(
         | IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC;
     // SAFETY: the caller's promise; fields of version 17.
     let (pd, td, mask) = unsafe { ((*attr).pd, (*attr).td, (*attr).comp_mask) };
-    let file = live(context)?.file.number();
+    let file = live(context)?.file;
     let below = live_in(pd, file)?;
     let thread = maybe_in(td, file)?;
-    if mask & !KNOWN != 0 {
-        return Err(Error::invalid(format!("comp_mask is {mask:#x}"), "unknown bits are set"));
-    }
+    only_bits("comp_mask is", mask, KNOWN)?;
     let mut parent =
         ParentDomain { td, alloc: None, free: None, pd_context: core::ptr::null_mut() };
     if mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS != 0 {
@@ -168,11 +156,12 @@ pub fn custom_alloc(
     Ok(Some(CustomMemory { pd, domain, memory, resource_type }))
 }
 
-/// Frees memory of [`custom_alloc`].
+/// Frees memory of [`custom_alloc`], if there is any.
 ///
 /// # Safety
 /// No code uses the memory any more, and the memory is freed once.
-pub unsafe fn custom_free(custom: CustomMemory) {
+pub unsafe fn custom_free(custom: Option<CustomMemory>) {
+    let Some(custom) = custom else { return };
     if let Some(free) = custom.domain.free {
         // SAFETY: the program's own function, called as the interface defines it.
         unsafe { free(custom.pd, custom.domain.pd_context, custom.memory, custom.resource_type) };

@@ -1,6 +1,6 @@
 //! The port of a device: state, speed, GIDs and PKeys.
 use super::attributes::write_prefix;
-use super::{failed, failed_minus_one};
+use super::{done, done_minus_one, failed, failed_minus_one, only_bits};
 use crate::abi::*;
 use crate::errno;
 use crate::handles::live;
@@ -63,17 +63,15 @@ pub unsafe extern "C" fn query_port(
     port_attr: *mut ibv_port_attr,
     port_attr_len: size_t,
 ) -> c_int {
-    let owner = match live(context) {
-        Ok(owner) => owner,
-        Err(e) => return failed("ibv_query_port", &e),
+    let query = || {
+        let context = &live(context)?.context;
+        context.check_device()?;
+        context.check_port(port_num)?;
+        // SAFETY: the program passes room for that many bytes.
+        unsafe { write_prefix(port_attr, &attributes(context), port_attr_len) };
+        Ok(())
     };
-    let context = &owner.context;
-    if let Err(e) = context.check_device().and_then(|()| context.check_port(port_num)) {
-        return failed("ibv_query_port", &e);
-    }
-    // SAFETY: the program passes room for that many bytes.
-    unsafe { write_prefix(port_attr, &attributes(context), port_attr_len) };
-    0
+    done("ibv_query_port", query())
 }
 
 /// The attributes of a port. Only [`COMPAT_PORT_ATTR_SIZE`] bytes are written.
@@ -92,17 +90,14 @@ pub unsafe extern "C" fn ibv_query_port_speed(
     port_num: u32,
     port_speed: *mut u64,
 ) -> c_int {
-    let owner = match live(context) {
-        Ok(owner) => owner,
-        Err(e) => return failed("ibv_query_port_speed", &e),
+    let query = || {
+        let context = &live(context)?.context;
+        check_port(context, port_num)?;
+        // SAFETY: the program passes a place for the number.
+        unsafe { port_speed.write(u64::from(context.port_state().speed) / 100) };
+        Ok(())
     };
-    let context = &owner.context;
-    if let Err(e) = check_port(context, port_num) {
-        return failed("ibv_query_port_speed", &e);
-    }
-    // SAFETY: the program passes a place for the number.
-    unsafe { port_speed.write(u64::from(context.port_state().speed) / 100) };
-    0
+    done("ibv_query_port_speed", query())
 }
 
 fn check_port(context: &Context, port_num: u32) -> Result<(), Error> {
@@ -123,20 +118,14 @@ pub unsafe extern "C" fn ibv_query_gid(
     index: c_int,
     gid: *mut ibv_gid,
 ) -> c_int {
-    let owner = match live(context) {
-        Ok(owner) => owner,
-        Err(e) => return failed_minus_one("ibv_query_gid", &e),
+    let query = || {
+        // A negative index is beyond any table.
+        let found = gid_at(&live(context)?.context, port_num.into(), index as u32)?;
+        // SAFETY: the program passes a place for the GID.
+        unsafe { gid.write(ibv_gid { raw: found.0 }) };
+        Ok(())
     };
-    let context = &owner.context;
-    // A negative index is beyond any table.
-    match gid_at(context, port_num.into(), index as u32) {
-        Ok(found) => {
-            // SAFETY: the program passes a place for the GID.
-            unsafe { gid.write(ibv_gid { raw: found.0 }) };
-            0
-        }
-        Err(e) => failed_minus_one("ibv_query_gid", &e),
-    }
+    done_minus_one("ibv_query_gid", query())
 }
 
 fn entry(context: &Context, gid: Gid, index: u32) -> ibv_gid_entry {
@@ -158,25 +147,19 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
     flags: u32,
     entry_size: size_t,
 ) -> c_int {
-    let owner = match live(context) {
-        Ok(owner) => owner,
-        Err(e) => return failed("ibv_query_gid_ex", &e),
-    };
-    let context = &owner.context;
-    if flags != 0 {
-        return failed(
-            "ibv_query_gid_ex",
-            &Error::invalid(format!("flags are {flags:#x}"), "none is defined"),
-        );
-    }
-    match gid_at(context, port_num, gid_index) {
-        Err(e) => failed("ibv_query_gid_ex", &e),
-        Ok(gid) if gid.is_zero() => errno::code(ENODATA),
-        Ok(gid) => {
+    let query = || {
+        let context = &live(context)?.context;
+        only_bits("flags are", flags, 0)?;
+        let gid = gid_at(context, port_num, gid_index)?;
+        if !gid.is_zero() {
             // SAFETY: the program passes room for that many bytes.
             unsafe { write_prefix(to, &entry(context, gid, gid_index), entry_size) };
-            0
         }
+        Ok(gid)
+    };
+    match query() {
+        Ok(gid) if gid.is_zero() => errno::code(ENODATA),
+        found => done("ibv_query_gid_ex", found.map(drop)),
     }
 }
 
@@ -189,37 +172,32 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
     flags: u32,
     entry_size: size_t,
 ) -> isize {
-    let owner = match live(context) {
-        Ok(owner) => owner,
-        Err(e) => return -(failed("ibv_query_gid_table", &e) as isize),
+    let query = || {
+        let context = &live(context)?.context;
+        only_bits("flags are", flags, 0)?;
+        if max_entries == 0 || entry_size == 0 {
+            return Err(Error::invalid("max_entries or entry_size", "it is 0"));
+        }
+        let mut written = 0;
+        for index in 0..GID_TABLE {
+            let gid = context.gid(PORT, index).unwrap_or_default();
+            if gid.is_zero() {
+                continue;
+            }
+            if written == max_entries {
+                let what = format!("max_entries is {max_entries}");
+                return Err(Error::invalid(what, "the port has more GIDs"));
+            }
+            // SAFETY: the program's array of `max_entries` rows of `entry_size` bytes.
+            unsafe {
+                let to = entries.byte_add(written * entry_size);
+                write_prefix(to, &entry(context, gid, index as u32), entry_size);
+            }
+            written += 1;
+        }
+        Ok(written as isize)
     };
-    let context = &owner.context;
-    let refuse = |what: String, rule: &str| -> isize {
-        -(failed("ibv_query_gid_table", &Error::invalid(what, rule)) as isize)
-    };
-    if flags != 0 {
-        return refuse(format!("flags are {flags:#x}"), "none is defined");
-    }
-    if max_entries == 0 || entry_size == 0 {
-        return refuse("max_entries or entry_size".into(), "it is 0");
-    }
-    let mut written = 0;
-    for index in 0..GID_TABLE {
-        let gid = context.gid(PORT, index).unwrap_or_default();
-        if gid.is_zero() {
-            continue;
-        }
-        if written == max_entries {
-            return refuse(format!("max_entries is {max_entries}"), "the port has more GIDs");
-        }
-        // SAFETY: the program's array of `max_entries` rows of `entry_size` bytes.
-        unsafe {
-            let to = entries.byte_add(written * entry_size);
-            write_prefix(to, &entry(context, gid, index as u32), entry_size);
-        }
-        written += 1;
-    }
-    written as isize
+    query().unwrap_or_else(|e| -(failed("ibv_query_gid_table", &e) as isize))
 }
 
 /// The type of a GID in the numbering of sysfs: 0 for IB and RoCE v1 (and for an empty entry), 1
@@ -230,19 +208,13 @@ pub unsafe extern "C" fn ibv_query_gid_type(
     index: c_uint,
     gid_type: *mut u32,
 ) -> c_int {
-    let owner = match live(context) {
-        Ok(owner) => owner,
-        Err(e) => return failed_minus_one("ibv_query_gid_type", &e),
+    let query = || {
+        let gid = gid_at(&live(context)?.context, port_num.into(), index)?;
+        // SAFETY: the program passes a place for the type.
+        unsafe { gid_type.write(if gid.is_zero() { SYSFS_V1 } else { SYSFS_ROCE_V2 }) };
+        Ok(())
     };
-    let context = &owner.context;
-    match gid_at(context, port_num.into(), index) {
-        Ok(gid) => {
-            // SAFETY: the program passes a place for the type.
-            unsafe { gid_type.write(if gid.is_zero() { SYSFS_V1 } else { SYSFS_ROCE_V2 }) };
-            0
-        }
-        Err(e) => failed_minus_one("ibv_query_gid_type", &e),
-    }
+    done_minus_one("ibv_query_gid_type", query())
 }
 
 /// One PKey, in network byte order.
@@ -252,19 +224,14 @@ pub unsafe extern "C" fn ibv_query_pkey(
     index: c_int,
     pkey: *mut u16,
 ) -> c_int {
-    let owner = match live(context) {
-        Ok(owner) => owner,
-        Err(e) => return failed_minus_one("ibv_query_pkey", &e),
+    let query = || {
+        let index = usize::try_from(index).unwrap_or(usize::MAX);
+        let found = live(context)?.context.pkey(port_num, index)?;
+        // SAFETY: the program passes a place for the key.
+        unsafe { pkey.write(found.to_be()) };
+        Ok(())
     };
-    let context = &owner.context;
-    match context.pkey(port_num, usize::try_from(index).unwrap_or(usize::MAX)) {
-        Ok(found) => {
-            // SAFETY: the program passes a place for the key.
-            unsafe { pkey.write(found.to_be()) };
-            0
-        }
-        Err(e) => failed_minus_one("ibv_query_pkey", &e),
-    }
+    done_minus_one("ibv_query_pkey", query())
 }
 
 /// The index of a PKey given in network byte order.

@@ -2,7 +2,7 @@
 use crate::abi::*;
 use crate::handles::{hot, maybe_in};
 use crate::verbs::alone::Alone;
-use crate::verbs::{mw, put};
+use crate::verbs::{count_of, mw, put};
 use adverb_device::Error;
 use adverb_device::engine::wr::{MwBind, Remote, UdDest};
 use adverb_device::engine::{Access, Payload, QpType, RecvWr, SendFlags, SendOp, SendWr, Sge};
@@ -166,9 +166,7 @@ unsafe fn with_request<R>(
         None
     };
     let flags = SendFlags::from_bits_truncate(wr.send_flags) - SendFlags::RENDEZVOUS;
-    let count = usize::try_from(wr.num_sge).map_err(|_| {
-        Error::invalid(format!("num_sge is {}", wr.num_sge), "must not be negative")
-    })?;
+    let count = count_of("num_sge", wr.num_sge)?;
     // SAFETY: the program passes `num_sge` entries; the layouts agree (above).
     let sges = unsafe { slice(wr.sg_list.cast::<Sge>(), count) };
     // SAFETY: a plain word of the union.
@@ -327,23 +325,50 @@ pub(super) unsafe fn post_each(
     while !next.is_null() {
         // SAFETY: the caller's promise.
         let request = unsafe { &*next };
-        let posted = match usize::try_from(request.num_sge) {
-            Ok(count) => {
-                // SAFETY: `num_sge` entries; the layouts agree (above).
-                let sges = unsafe { slice(request.sg_list.cast::<Sge>(), count) };
-                post(&RecvWr { wr_id: request.wr_id, sges })
-            }
-            Err(_) => Err(Error::invalid(
-                format!("num_sge is {}", request.num_sge),
-                "must not be negative",
-            )),
-        };
+        let posted = count_of("num_sge", request.num_sge).and_then(|count| {
+            // SAFETY: `num_sge` entries; the layouts agree (above).
+            let sges = unsafe { slice(request.sg_list.cast::<Sge>(), count) };
+            post(&RecvWr { wr_id: request.wr_id, sges })
+        });
         if let Err(e) = posted {
             return Err((next, e));
         }
         next = request.next;
     }
     Ok(())
+}
+
+/// A work request in a list of the program.
+pub trait WorkRequest: 'static {
+    /// The number that its completion has.
+    fn wr_id(&self) -> u64;
+    /// The next request; null at the end.
+    fn next(&self) -> *mut Self;
+}
+
+macro_rules! work_requests {
+    ($($ty:ty)*) => { $(
+        impl WorkRequest for $ty {
+            fn wr_id(&self) -> u64 {
+                self.wr_id
+            }
+            fn next(&self) -> *mut Self {
+                self.next
+            }
+        }
+    )* };
+}
+
+work_requests! { ibv_send_wr ibv_recv_wr }
+
+/// The requests of a list.
+///
+/// # Safety
+/// `first` is a valid list of the program, as long as the answer is used.
+pub unsafe fn requests<T: WorkRequest>(first: *mut T) -> impl Iterator<Item = &'static T> + Clone {
+    // SAFETY: the caller's promise.
+    let at = |wr: *mut T| unsafe { wr.as_ref() };
+    core::iter::successors(at(first), move |wr| at(wr.next()))
 }
 
 /// A list of the program; a null pointer is an empty list.

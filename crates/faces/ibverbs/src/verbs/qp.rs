@@ -1,19 +1,23 @@
 //! Queue pairs: creation, state, attributes, end. Posting is in [`super::post`] and
 //! [`super::wr_api`].
-use super::observers::call::{Event, Kind, Numbered};
+mod attr;
+pub mod handle;
+
+use super::observers::call::Event;
 use super::observers::list::tell;
-use super::qp_handle::{enter, leave};
 use super::{done, failed, failed_null, wq, wr_api};
 use crate::abi::*;
 use crate::errno;
 use crate::handles::{live, live_in, maybe_in, reserve};
 use crate::objects::QpObj;
-use crate::verbs::address::{address_in, address_out};
 use crate::verbs::pd::{custom_alloc, custom_free};
-use adverb_device::engine::{Access, AttrMask, Gid, PathMtu, QpAttr, QpCap, QpState, QpType};
+use adverb_check::{Kind, Source};
+use adverb_device::engine::{AttrMask, Gid, QpType};
 use adverb_device::nic::room::{self, Operations};
 use adverb_device::{Errno, Error, Qp, QpInit};
+use attr::{attr_in, attr_out, cap_in, cap_out};
 use core::ffi::c_int;
+use handle::{enter, leave};
 
 /// Resource type passed to a parent domain's allocator: the library's own, outside the ranges of
 /// vendor drivers.
@@ -92,7 +96,7 @@ unsafe fn create(
     attr: *mut ibv_qp_init_attr_ex,
 ) -> Result<*mut ibv_qp, Error> {
     let owner = live(context)?;
-    let file = owner.file.number();
+    let file = owner.file;
     // SAFETY: the caller's promise. There is no reference to the whole struct, because the struct
     // of an old program is shorter.
     unsafe {
@@ -155,13 +159,8 @@ unsafe fn create(
             Some(pd) => custom_alloc(pd, size_of::<QpObj>(), 64, RESOURCE_QP)?,
             None => None,
         };
-        let qp = match Qp::new(&owner.context, pd.as_ref().map(|p| &p.pd), &init) {
-            Ok(qp) => qp,
-            Err(e) => {
-                custom.into_iter().for_each(|c| custom_free(c));
-                return Err(e);
-            }
-        };
+        let qp = Qp::new(&owner.context, pd.as_ref().map(|p| &p.pd), &init)
+            .inspect_err(|_| custom_free(custom))?;
         if flags & block != 0 {
             qp.block_own_multicast();
         }
@@ -194,16 +193,6 @@ fn qp_type(value: ibv_qp_type) -> Result<QpType, Error> {
     })
 }
 
-fn cap_in(c: &ibv_qp_cap) -> QpCap {
-    QpCap {
-        max_send_wr: c.max_send_wr,
-        max_recv_wr: c.max_recv_wr,
-        max_send_sge: c.max_send_sge,
-        max_recv_sge: c.max_recv_sge,
-        max_inline_data: c.max_inline_data,
-    }
-}
-
 /// The operations of a queue pair by `send_ops_flags`.
 fn operations(kind: QpType, flags: Option<u64>) -> Operations {
     flags.map_or(Operations::all(kind), |flags| Operations {
@@ -216,16 +205,6 @@ fn operations(kind: QpType, flags: Option<u64>) -> Operations {
             != 0,
         keys: flags & (IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV) != 0,
     })
-}
-
-fn cap_out(c: &QpCap) -> ibv_qp_cap {
-    ibv_qp_cap {
-        max_send_wr: c.max_send_wr,
-        max_recv_wr: c.max_recv_wr,
-        max_send_sge: c.max_send_sge,
-        max_recv_sge: c.max_recv_sge,
-        max_inline_data: c.max_inline_data,
-    }
 }
 
 /// Changes the state or attributes of a QP.
@@ -254,56 +233,6 @@ pub unsafe extern "C" fn ibv_modify_qp(
     done("ibv_modify_qp", modify())
 }
 
-/// Reads the fields named in the mask.
-fn attr_in(qp: &Qp, a: &ibv_qp_attr, mask: AttrMask) -> Result<QpAttr, Error> {
-    let mut out = QpAttr::default();
-    let state = |what: &str, value: u32| {
-        QpState::from_code(value)
-            .ok_or_else(|| Error::invalid(format!("{what} is {value}"), "no such state"))
-    };
-    if mask.contains(AttrMask::STATE) {
-        out.state = state("qp_state", a.qp_state)?;
-    }
-    if mask.contains(AttrMask::CUR_STATE) {
-        out.cur_state = state("cur_qp_state", a.cur_qp_state)?;
-    }
-    if mask.contains(AttrMask::PATH_MTU) {
-        out.path_mtu = PathMtu::from_code(a.path_mtu).ok_or_else(|| {
-            Error::invalid(
-                format!("path_mtu is {}", a.path_mtu),
-                "1 (256) to 5 (4096) are possible",
-            )
-        })?;
-    }
-    if mask.contains(AttrMask::AV) {
-        out.av = qp.context().resolve(&address_in(&a.ah_attr))?;
-    }
-    if mask.contains(AttrMask::ALT_PATH) {
-        out.alt_av = qp.context().resolve(&address_in(&a.alt_ah_attr))?;
-    }
-    out.path_mig_state = a.path_mig_state as u8;
-    out.qkey = a.qkey;
-    out.rq_psn = a.rq_psn;
-    out.sq_psn = a.sq_psn;
-    out.dest_qpn = a.dest_qp_num;
-    out.access = Access::from_bits_truncate(a.qp_access_flags);
-    out.cap = cap_in(&a.cap);
-    out.pkey_index = a.pkey_index;
-    out.alt_pkey_index = a.alt_pkey_index;
-    out.en_sqd_async_notify = a.en_sqd_async_notify != 0;
-    out.max_rd_atomic = a.max_rd_atomic;
-    out.max_dest_rd_atomic = a.max_dest_rd_atomic;
-    out.min_rnr_timer = a.min_rnr_timer;
-    out.port_num = a.port_num;
-    out.timeout = a.timeout;
-    out.retry_cnt = a.retry_cnt;
-    out.rnr_retry = a.rnr_retry;
-    out.alt_port_num = a.alt_port_num;
-    out.alt_timeout = a.alt_timeout;
-    out.rate_limit = a.rate_limit;
-    Ok(out)
-}
-
 /// The attributes of a QP.
 pub unsafe extern "C" fn ibv_query_qp(
     qp: *mut ibv_qp,
@@ -311,68 +240,33 @@ pub unsafe extern "C" fn ibv_query_qp(
     attr_mask: c_int,
     init_attr: *mut ibv_qp_init_attr,
 ) -> c_int {
-    let obj = match live(qp) {
-        Ok(obj) => obj,
-        Err(e) => return failed("ibv_query_qp", &e),
-    };
-    if obj.qp.context().node().is_stale() {
-        return failed(
-            "ibv_query_qp",
-            &Error::new(adverb_device::Errno::EIO, "the queue pair belongs to the parent"),
-        );
-    }
-    if let Err(e) = obj.qp.context().check_device() {
-        return failed("ibv_query_qp", &e);
-    }
-    let now = obj.qp.query();
-    let mut out = ibv_qp_attr::zeroed();
-    attr_out(&now, &mut out);
-    // SAFETY: the program's places; the visible fields of a live handle.
-    unsafe {
-        if attr_mask as u32 & AttrMask::STATE.bits() != 0 {
-            (*qp).state = out.qp_state;
+    let query = || {
+        let obj = live(qp)?;
+        if obj.qp.context().node().is_stale() {
+            return Err(Error::new(Errno::EIO, "the queue pair belongs to the parent"));
         }
-        attr.write(out);
-        init_attr.write(ibv_qp_init_attr {
-            qp_context: (*qp).qp_context,
-            send_cq: (*qp).send_cq,
-            recv_cq: (*qp).recv_cq,
-            srq: (*qp).srq,
-            cap: cap_out(&now.cap),
-            qp_type: (*qp).qp_type,
-            sq_sig_all: c_int::from(obj.qp.signals_all()),
-        });
-    }
-    0
-}
-
-fn attr_out(a: &QpAttr, out: &mut ibv_qp_attr) {
-    out.qp_state = a.state as u32;
-    out.cur_qp_state = a.state as u32;
-    out.path_mtu = a.path_mtu as u32;
-    out.path_mig_state = a.path_mig_state.into();
-    out.qkey = a.qkey;
-    out.rq_psn = a.rq_psn;
-    out.sq_psn = a.sq_psn;
-    out.dest_qp_num = a.dest_qpn;
-    out.qp_access_flags = a.access.bits();
-    out.cap = cap_out(&a.cap);
-    out.ah_attr = address_out(&a.av);
-    out.alt_ah_attr = address_out(&a.alt_av);
-    out.pkey_index = a.pkey_index;
-    out.alt_pkey_index = a.alt_pkey_index;
-    out.en_sqd_async_notify = a.en_sqd_async_notify.into();
-    out.sq_draining = a.sq_draining.into();
-    out.max_rd_atomic = a.max_rd_atomic;
-    out.max_dest_rd_atomic = a.max_dest_rd_atomic;
-    out.min_rnr_timer = a.min_rnr_timer;
-    out.port_num = a.port_num;
-    out.timeout = a.timeout;
-    out.retry_cnt = a.retry_cnt;
-    out.rnr_retry = a.rnr_retry;
-    out.alt_port_num = a.alt_port_num;
-    out.alt_timeout = a.alt_timeout;
-    out.rate_limit = a.rate_limit;
+        obj.qp.context().check_device()?;
+        let now = obj.qp.query();
+        let out = attr_out(&now);
+        // SAFETY: the program's places; the visible fields of a live handle.
+        unsafe {
+            if attr_mask as u32 & AttrMask::STATE.bits() != 0 {
+                (*qp).state = out.qp_state;
+            }
+            attr.write(out);
+            init_attr.write(ibv_qp_init_attr {
+                qp_context: (*qp).qp_context,
+                send_cq: (*qp).send_cq,
+                recv_cq: (*qp).recv_cq,
+                srq: (*qp).srq,
+                cap: cap_out(&now.cap),
+                qp_type: (*qp).qp_type,
+                sq_sig_all: c_int::from(obj.qp.signals_all()),
+            });
+        }
+        Ok(())
+    };
+    done("ibv_query_qp", query())
 }
 
 /// Destroys a QP.
@@ -400,18 +294,16 @@ fn destroy(qp: *mut ibv_qp) -> Result<(), Error> {
     let obj = obj.end()?;
     leave(qp, &obj.qp);
     let number = obj.qp.number();
-    tell(Event::Destroying(Numbered::QueuePair(number)));
+    tell(Event::Destroying(&[Source::QueuePair(number)]));
     obj.qp.destroy()?;
     tell(Event::QueuePairDestroyed(number));
     tell(Event::Ended(Kind::QueuePair, qp as usize));
     let custom = obj.custom;
     wr_api::leave_own(&obj);
     obj.finish();
-    if let Some(custom) = custom {
-        // SAFETY: the program's memory of the queue pair, which is no longer used. It is freed
-        // once, by the thread that ended the queue pair.
-        unsafe { custom_free(custom) };
-    }
+    // SAFETY: the program's memory of the queue pair, which is no longer used. It is freed once, by
+    // the thread that ended the queue pair.
+    unsafe { custom_free(custom) };
     Ok(())
 }
 
@@ -463,10 +355,7 @@ pub unsafe extern "C" fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_in
 
 /// The options of enhanced connection establishment. EOPNOTSUPP tells programs that there are none.
 pub unsafe extern "C" fn ibv_query_ece(qp: *mut ibv_qp, _ece: *mut ibv_ece) -> c_int {
-    match live(qp) {
-        Err(e) => failed("ibv_query_ece", &e),
-        Ok(_) => failed("ibv_query_ece", &Error::unsupported(NO_ECE)),
-    }
+    done("ibv_query_ece", live(qp).and(Err(Error::unsupported(NO_ECE))))
 }
 
 /// Does data arrive in order? 0 means no promise, because a retransmission may write again.
@@ -491,7 +380,7 @@ pub unsafe extern "C" fn open_qp(
 }
 
 fn open(context: *mut ibv_context, attr: &ibv_qp_open_attr) -> Result<*mut ibv_qp, Error> {
-    let file = live(context)?.file.number();
+    let file = live(context)?.file;
     let needed = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD;
     let known = needed | IBV_QP_OPEN_ATTR_CONTEXT | IBV_QP_OPEN_ATTR_TYPE;
     if attr.comp_mask & needed != needed || attr.comp_mask & !known != 0 {

@@ -1,12 +1,13 @@
 //! Shared receive queues. Posting to them is in [`super::post`], tag matching in [`super::tags`].
-use super::observers::call::{Event, Kind, Numbered};
+use super::observers::call::Event;
 use super::observers::list::tell;
 use super::pd::{custom_alloc, custom_free};
 use super::tags::MAX_TAG_OPS;
-use super::{done, failed_null, files};
+use super::{done, failed_null, files, only_bits};
 use crate::abi::*;
 use crate::handles::{Origin, live, live_in, reserve};
 use crate::objects::SrqObj;
+use adverb_check::{Kind, Source};
 use adverb_device::nic::room;
 use adverb_device::{Error, Srq};
 use core::ffi::c_int;
@@ -93,7 +94,7 @@ unsafe fn create_ex(
     context: *mut ibv_context,
     attr: *mut ibv_srq_init_attr_ex,
 ) -> Result<*mut ibv_srq, Error> {
-    let file = live(context)?.file.number();
+    let file = live(context)?.file;
     // SAFETY: the caller's promise.
     let mask = unsafe { (*attr).comp_mask };
     if mask >= IBV_SRQ_INIT_ATTR_RESERVED {
@@ -152,10 +153,7 @@ pub unsafe extern "C" fn ibv_modify_srq(
         // SAFETY: the program's attributes.
         let attr = unsafe { &*srq_attr };
         let mask = srq_attr_mask as u32;
-        if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
-            let what = format!("srq_attr_mask is {mask:#x}");
-            return Err(Error::invalid(what, "unknown bits are set"));
-        }
+        only_bits("srq_attr_mask is", mask, IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)?;
         let given = |bit, value| (mask & bit != 0).then_some(value);
         obj.srq.modify(given(IBV_SRQ_MAX_WR, attr.max_wr), given(IBV_SRQ_LIMIT, attr.srq_limit))
     };
@@ -181,17 +179,15 @@ pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
 
 fn destroy(srq: *mut ibv_srq) -> Result<(), Error> {
     let obj = live(srq)?.end()?;
-    tell(Event::Destroying(Numbered::Srq(obj.srq.number())));
+    tell(Event::Destroying(&[Source::Srq(obj.srq.number())]));
     obj.srq.destroy()?;
     tell(Event::SrqDestroyed(&obj.srq));
     tell(Event::Ended(Kind::Srq, srq as usize));
     let custom = obj.custom;
     obj.finish();
-    if let Some(custom) = custom {
-        // SAFETY: the program's memory for the queue. No object lies in it, and it is freed once,
-        // by the thread that ended the queue.
-        unsafe { custom_free(custom) };
-    }
+    // SAFETY: the program's memory for the queue. No object lies in it, and it is freed once, by the
+    // thread that ended the queue.
+    unsafe { custom_free(custom) };
     Ok(())
 }
 

@@ -9,8 +9,8 @@ use crate::abi::*;
 /// check.
 pub fn context_ops() -> ibv_context_ops {
     ibv_context_ops {
-        _compat_query_device: stub!(device::ibv_query_device as "ibv_query_device"),
-        _compat_query_port: stub!(device::ibv_query_port as "ibv_query_port"),
+        _compat_query_device: stub!(attributes::ibv_query_device as "ibv_query_device"),
+        _compat_query_port: stub!(port::ibv_query_port as "ibv_query_port"),
         alloc_mw: stub!(mw::alloc_mw as "ibv_alloc_mw"),
         bind_mw: stub!(mw::bind_mw as "ibv_bind_mw"),
         dealloc_mw: stub!(mw::dealloc_mw as "ibv_dealloc_mw"),
@@ -30,13 +30,13 @@ pub fn verbs_context() -> verbs_context {
     observers::table::replace(&mut context.ops);
     context.abi_compat = ABI_IS_EXTENDED;
     verbs_context {
-        free_buf: stub!(mr::ibv_free_buf as "ibv_free_buf"),
-        alloc_buf: stub!(mr::ibv_alloc_buf as "ibv_alloc_buf"),
+        free_buf: stub!(buf::ibv_free_buf as "ibv_free_buf"),
+        alloc_buf: stub!(buf::ibv_alloc_buf as "ibv_alloc_buf"),
         dm_export_dmabuf_fd: stub!(dmabuf::ibv_dm_export_dmabuf_fd as "ibv_dm_export_dmabuf_fd"),
         reg_mr_ex: stub!(mr::ibv_reg_mr_ex as "ibv_reg_mr_ex"),
         dealloc_dmah: stub!(dmah::ibv_dealloc_dmah as "ibv_dealloc_dmah"),
         alloc_dmah: stub!(dmah::ibv_alloc_dmah as "ibv_alloc_dmah"),
-        query_port: stub!(device::query_port as "ibv_query_port"),
+        query_port: stub!(port::query_port as "ibv_query_port"),
         advise_mr: stub!(mr::advise_mr as "ibv_advise_mr"),
         alloc_null_mr: stub!(mr::alloc_null_mr as "ibv_alloc_null_mr"),
         read_counters: stub!(flow::read_counters as "ibv_read_counters"),
@@ -60,10 +60,10 @@ pub fn verbs_context() -> verbs_context {
         destroy_wq: stub!(wq::destroy_wq as "ibv_destroy_wq"),
         modify_wq: stub!(wq::modify_wq as "ibv_modify_wq"),
         create_wq: stub!(wq::create_wq as "ibv_create_wq"),
-        query_rt_values: stub!(device::query_rt_values as "ibv_query_rt_values_ex"),
+        query_rt_values: stub!(attributes::query_rt_values as "ibv_query_rt_values_ex"),
         create_cq_ex: stub!(cq::create_cq_ex as "ibv_create_cq_ex"),
         priv_: core::ptr::null_mut(),
-        query_device_ex: stub!(device::query_device_ex as "ibv_query_device_ex"),
+        query_device_ex: stub!(attributes::query_device_ex as "ibv_query_device_ex"),
         ibv_destroy_flow: stub!(flow::destroy_flow as "ibv_destroy_flow"),
         ABI_placeholder2: stub!(flow::destroy_flow as "ibv_destroy_flow"),
         ibv_create_flow: stub!(flow::create_flow as "ibv_create_flow"),

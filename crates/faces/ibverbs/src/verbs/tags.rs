@@ -1,6 +1,6 @@
 //! Tag matching: operations on the matching list of an SRQ.
 use super::post::slice;
-use super::{done, put};
+use super::{count_of, done, only_bits, put};
 use crate::abi::*;
 use crate::handles::live;
 use adverb_device::Error;
@@ -48,15 +48,11 @@ pub unsafe extern "C" fn post_srq_ops(
 /// A valid request.
 unsafe fn perform(srq: &adverb_device::Srq, wr: &ibv_ops_wr) -> Result<u32, Error> {
     let flags = wr.flags as u32;
-    if flags & !(IBV_OPS_SIGNALED | IBV_OPS_TM_SYNC) != 0 {
-        return Err(Error::invalid(format!("flags are {flags:#x}"), "unknown bits are set"));
-    }
+    only_bits("flags are", flags, IBV_OPS_SIGNALED | IBV_OPS_TM_SYNC)?;
     let op = match wr.opcode {
         IBV_WR_TAG_ADD => {
             let add = &wr.tm.add;
-            let count = usize::try_from(add.num_sge).map_err(|_| {
-                Error::invalid(format!("num_sge is {}", add.num_sge), "must not be negative")
-            })?;
+            let count = count_of("num_sge", add.num_sge)?;
             // SAFETY: `num_sge` entries; the layouts agree.
             let sges = unsafe { slice(add.sg_list.cast::<Sge>(), count) };
             ListOp::Add(TaggedBuffer {

@@ -5,9 +5,10 @@ use core::ffi::c_int;
 use std::sync::Arc;
 
 use super::post::{post_each, report, slice};
-use super::{done, failed_null, files, qp_handle};
+use super::qp::handle;
+use super::{done, end, failed_null, files, only_bits};
 use crate::abi::*;
-use crate::handles::{Origin, hot, live, live_in, reserve};
+use crate::handles::{FileId, Origin, hot, live, live_in, reserve};
 use crate::objects::{IndTableObj, QpObj, WqObj};
 use adverb_device::raw::steering::{Fields, Hash, TOEPLITZ_KEY};
 use adverb_device::raw::{IndTable, MAX_TABLE, Wq, WqState};
@@ -34,7 +35,7 @@ unsafe fn create(
     let owner = live(context)?;
     // SAFETY: the caller's promise.
     let attr = unsafe { &*attr };
-    let file = owner.file.number();
+    let file = owner.file;
     if attr.wq_type != IBV_WQT_RQ {
         return Err(Error::invalid(
             format!("wq_type is {}", attr.wq_type),
@@ -114,13 +115,7 @@ pub unsafe extern "C" fn modify_wq(wq: *mut ibv_wq, attr: *mut ibv_wq_attr) -> c
 
 /// Slot `destroy_wq`.
 pub unsafe extern "C" fn destroy_wq(wq: *mut ibv_wq) -> c_int {
-    let destroy = || {
-        let obj = live(wq)?.end()?;
-        obj.wq.destroy()?;
-        obj.finish();
-        Ok(())
-    };
-    done("ibv_destroy_wq", destroy())
+    end("ibv_destroy_wq", wq, |obj| obj.wq.destroy())
 }
 
 /// Slot `create_rwq_ind_table`.
@@ -142,12 +137,9 @@ unsafe fn create_table(
     let owner = live(context)?;
     // SAFETY: the caller's promise.
     let attr = unsafe { &*attr };
-    let file = owner.file.number();
+    let file = owner.file;
     let log = attr.log_ind_tbl_size;
-    if attr.comp_mask != 0 {
-        let what = format!("comp_mask is {:#x}", attr.comp_mask);
-        return Err(Error::invalid(what, "no bits are defined"));
-    }
+    only_bits("comp_mask is", attr.comp_mask, 0)?;
     if log > MAX_TABLE.ilog2() {
         let rule = format!("at most {} is possible", MAX_TABLE.ilog2());
         return Err(Error::invalid(format!("log_ind_tbl_size is {log}"), rule));
@@ -169,13 +161,7 @@ unsafe fn create_table(
 
 /// Slot `destroy_rwq_ind_table`.
 pub unsafe extern "C" fn destroy_rwq_ind_table(table: *mut ibv_rwq_ind_table) -> c_int {
-    let destroy = || {
-        let obj = live(table)?.end()?;
-        obj.table.destroy()?;
-        obj.finish();
-        Ok(())
-    };
-    done("ibv_destroy_rwq_ind_table", destroy())
+    end("ibv_destroy_rwq_ind_table", table, |obj| obj.table.destroy())
 }
 
 /// A queue pair that spreads frames over the work queues of a table.
@@ -185,7 +171,7 @@ pub unsafe extern "C" fn destroy_rwq_ind_table(table: *mut ibv_rwq_ind_table) ->
 pub(super) unsafe fn create_spreading(
     context: *mut ibv_context,
     device: &Arc<Context>,
-    file: usize,
+    file: FileId,
     attr: *const ibv_qp_init_attr_ex,
 ) -> Result<*mut ibv_qp, Error> {
     const NEEDED: u32 = IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH | IBV_QP_INIT_ATTR_PD;
@@ -213,7 +199,7 @@ pub(super) unsafe fn create_spreading(
     base.qp_context = unsafe { (*attr).qp_context };
     base.pd = pd_handle;
     base.qp_type = IBV_QPT_RAW_PACKET;
-    Ok(qp_handle::enter(place, base, file, spreading, false, None))
+    Ok(handle::enter(place, base, file, spreading, false, None))
 }
 
 fn hash(conf: &ibv_rx_hash_conf, key: &[u8]) -> Result<Hash, Error> {

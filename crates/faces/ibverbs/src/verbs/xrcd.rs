@@ -1,6 +1,6 @@
 //! XRC domains. Within this process, domains opened on the same file are one domain.
-use super::files::inode;
-use super::{done, failed_null};
+use super::files::{Inode, inode};
+use super::{end, failed_null};
 use crate::abi::*;
 use crate::handles::{Origin, live, reserve};
 use crate::objects::XrcdObj;
@@ -10,8 +10,8 @@ use core::ffi::c_int;
 use nix::errno::Errno;
 use std::collections::BTreeMap;
 
-/// Files on which domains are open (device and inode), and the number of domains on each.
-static FILES: Mutex<BTreeMap<(u64, u64), usize>> = Mutex::new(BTreeMap::new());
+/// Files on which domains are open, and the number of domains on each.
+static FILES: Mutex<BTreeMap<Inode, usize>> = Mutex::new(BTreeMap::new());
 
 /// Slot `open_xrcd`.
 pub unsafe extern "C" fn open_xrcd(
@@ -41,7 +41,7 @@ fn open(context: *mut ibv_context, attr: &ibv_xrcd_init_attr) -> Result<*mut ibv
         ));
     }
     let place = reserve::<XrcdObj>()?;
-    let origin = Origin { context, file: obj.file.number(), handle: 0 };
+    let origin = Origin { context, file: obj.file, handle: 0 };
     let give =
         |xrcd, opened_on| place.fill(ibv_xrcd { context }, XrcdObj { xrcd, opened_on }, origin);
     if attr.fd == -1 {
@@ -59,28 +59,24 @@ fn open(context: *mut ibv_context, attr: &ibv_xrcd_init_attr) -> Result<*mut ibv
     if known && attr.oflags & libc::O_EXCL != 0 {
         return Err(Error::invalid("oflags has O_EXCL", "a domain is open on this file already"));
     }
-    let xrcd = Xrcd::open(&obj.context, Some(file))?;
+    let xrcd = Xrcd::open(&obj.context, Some((file.device, file.number)))?;
     *files.entry(file).or_default() += 1;
     Ok(give(xrcd, Some(file)))
 }
 
 /// Slot `close_xrcd`.
 pub unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
-    done("ibv_close_xrcd", close(xrcd))
-}
-
-fn close(xrcd: *mut ibv_xrcd) -> Result<(), Error> {
-    let obj = live(xrcd)?.end()?;
-    obj.xrcd.close()?;
-    if let Some(file) = obj.opened_on {
+    end("ibv_close_xrcd", xrcd, |obj| {
+        obj.xrcd.close()?;
         let mut files = FILES.lock();
-        if let Some(n) = files.get_mut(&file) {
+        if let Some(file) = obj.opened_on
+            && let Some(n) = files.get_mut(&file)
+        {
             *n -= 1;
             if *n == 0 {
                 files.remove(&file);
             }
         }
-    }
-    obj.finish();
-    Ok(())
+        Ok(())
+    })
 }

@@ -5,8 +5,8 @@ use std::ptr::{from_mut, null, null_mut};
 use super::rig::*;
 use ibverbs::abi::*;
 use ibverbs::verbs::{
-    ah, async_event, comp_channel, cq, device, dm, dmabuf, dmah, extensions, flow, import, mr, mw,
-    pd, port, qp, srq, tags, wq, xrcd,
+    ah, async_event, attributes, buf, comp_channel, cq, device, dm, dmabuf, dmah, extensions, flow,
+    import, mr, mw, pd, port, qp, srq, tags, wq, xrcd,
 };
 use libc::EINVAL;
 
@@ -33,8 +33,8 @@ pub fn every_verb_refuses(o: &Objects, memory: *mut c_void) {
             pointer(|| plain_qp(dead, o.cq));
             pointer(|| import::ibv_import_mr(dead, 1));
             let mut buf = null_mut();
-            pointer(|| mr::ibv_alloc_buf(dead, 8, &raw mut buf));
-            pointer(|| mr::ibv_reg_buf_mr(dead, o.buf, memory, 8, RW));
+            pointer(|| buf::ibv_alloc_buf(dead, 8, &raw mut buf));
+            pointer(|| buf::ibv_reg_buf_mr(dead, o.buf, memory, 8, RW));
             pointer(|| dm::reg_dm_mr(dead, o.dm, 0, 8, IBV_ACCESS_ZERO_BASED));
             let mut sge = ibv_sge { addr: at, length: 8, lkey: 0 };
             code(EINVAL, || mr::advise_mr(dead, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &raw mut sge, 1));
@@ -48,7 +48,7 @@ pub fn every_verb_refuses(o: &Objects, memory: *mut c_void) {
         code(EINVAL, || dm::memcpy_to_dm(o.dm, 0, memory, 8));
         code(EINVAL, || dm::memcpy_from_dm(memory, o.dm, 0, 8));
         negative(-1, || dmabuf::ibv_dm_export_dmabuf_fd(o.dm));
-        negative(-1, || mr::ibv_export_buf_dmabuf_fd(o.buf));
+        negative(-1, || buf::ibv_export_buf_dmabuf_fd(o.buf));
         // Channels and completion queues.
         let (mut found, mut cookie) = (null_mut(), null_mut());
         negative(-1, || comp_channel::ibv_get_cq_event(o.channel, &raw mut found, &raw mut cookie));
@@ -153,20 +153,22 @@ pub fn every_call_on_the_context_refuses(context: *mut ibv_context) {
         pointer(|| import::ibv_import_dm(context, 1));
         pointer(|| wq::create_wq(context, null_mut()));
         code(EINVAL, || {
-            device::ibv_query_device(context, from_mut(&mut ibv_device_attr::zeroed()))
+            attributes::ibv_query_device(context, from_mut(&mut ibv_device_attr::zeroed()))
         });
         let mut attr = ibv_device_attr_ex::zeroed();
         let size = size_of::<ibv_device_attr_ex>();
-        code(EINVAL, || device::query_device_ex(context, null(), &raw mut attr, size));
-        code(EINVAL, || device::query_rt_values(context, from_mut(&mut ibv_values_ex::zeroed())));
+        code(EINVAL, || attributes::query_device_ex(context, null(), &raw mut attr, size));
+        code(EINVAL, || {
+            attributes::query_rt_values(context, from_mut(&mut ibv_values_ex::zeroed()))
+        });
         code(EINVAL, || {
             port::ibv_query_port(context, PORT, from_mut(&mut ibv_port_attr::zeroed()))
         });
         let mut gid = ibv_gid { raw: [0; 16] };
-        negative(-1, || device::ibv_query_gid(context, PORT, 0, &raw mut gid));
+        negative(-1, || port::ibv_query_gid(context, PORT, 0, &raw mut gid));
         let mut key = 0;
-        negative(-1, || device::ibv_query_pkey(context, PORT, 0, &raw mut key));
-        negative(-1, || device::ibv_get_pkey_index(context, PORT, 0));
+        negative(-1, || port::ibv_query_pkey(context, PORT, 0, &raw mut key));
+        negative(-1, || port::ibv_get_pkey_index(context, PORT, 0));
         let mut event = ibv_async_event::zeroed();
         negative(-1, || async_event::ibv_get_async_event(context, &raw mut event));
         let (mut wc, mut grh, mut to) =

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use super::calls::*;
 use super::rig::*;
 use ibverbs::abi::*;
-use ibverbs::verbs::{async_event, comp_channel, cq, device, dm, flow, import, mr, pd, qp, wq};
+use ibverbs::verbs::{
+    async_event, buf, comp_channel, cq, device, dm, flow, import, mr, pd, qp, wq,
+};
 use libc::{EBUSY, EINVAL, ENOENT};
 
 #[test]
@@ -15,7 +17,7 @@ fn what_was_destroyed_twice_or_more_is_einval() {
     let ended = Objects::ended(context);
     for _ in 0..3 {
         ended.destroy(|call| code(EINVAL, call));
-        silent(|| unsafe { mr::ibv_free_buf(ended.buf) });
+        silent(|| unsafe { buf::ibv_free_buf(ended.buf) });
         silent(|| unsafe { import::ibv_unimport_pd(ended.pd) });
         silent(|| unsafe { import::ibv_unimport_mr(ended.mr) });
         silent(|| unsafe { import::ibv_unimport_dm(ended.dm) });
@@ -39,8 +41,7 @@ fn every_verb_refuses_what_was_destroyed_also_after_the_device_was_closed() {
     // Objects of their own beside them change nothing.
     let living = Objects::new(context);
     every_verb_refuses(&ended, memory);
-    unsafe { mr::ibv_free_buf(living.buf) };
-    living.destroy(|call| assert_eq!(call(), 0));
+    living.end();
     close(context);
     every_verb_refuses(&ended, memory);
     every_inline_call_refuses(&ended);
@@ -81,7 +82,7 @@ fn what_was_never_a_handle_is_refused_without_a_look_at_it() {
         unsafe { living.cq.cast::<c_void>().byte_add(200_000) },
     ];
     for p in strange {
-        let fake = of_one_pointer(p);
+        let fake = Objects::of_one_pointer(p);
         fake.destroy(|call| code(EINVAL, call));
         every_verb_refuses(&fake, memory);
         every_call_on_the_context_refuses(p.cast());
@@ -93,31 +94,8 @@ fn what_was_never_a_handle_is_refused_without_a_look_at_it() {
             ops.poll_cq.unwrap()(p.cast(), 1, from_mut(&mut ibv_wc::zeroed()))
         });
     }
-    unsafe { mr::ibv_free_buf(living.buf) };
-    living.destroy(|call| assert_eq!(call(), 0));
+    living.end();
     close(context);
-}
-
-/// Objects that are all one pointer.
-fn of_one_pointer(p: *mut c_void) -> Objects {
-    Objects {
-        pd: p.cast(),
-        parent: p.cast(),
-        td: p.cast(),
-        mr: p.cast(),
-        dm: p.cast(),
-        mw: p.cast(),
-        ah: p.cast(),
-        channel: p.cast(),
-        cq: p.cast(),
-        cq_ex: p.cast(),
-        srq: p.cast(),
-        qp: p.cast(),
-        qp_ex: p.cast(),
-        xrcd: p.cast(),
-        buf: p.cast(),
-        memory: Vec::new(),
-    }
 }
 
 /// Objects of kinds that the device does not make cannot exist: whatever is passed for one is none.
@@ -139,8 +117,7 @@ fn what_is_passed_for_an_object_that_is_never_made_is_einval() {
             code(EINVAL, || wq::destroy_rwq_ind_table(p.cast()));
         }
     }
-    unsafe { mr::ibv_free_buf(o.buf) };
-    o.destroy(|call| assert_eq!(call(), 0));
+    o.end();
     close(context);
 }
 
@@ -161,9 +138,8 @@ fn a_refused_destroy_sets_errno_and_leaves_the_object() {
         assert!(!more.is_null(), "the domain lives");
         assert_eq!((mr::ibv_dereg_mr(more), cq::ibv_resize_cq(o.cq, 8)), (0, 0));
         assert_eq!(cq::ibv_destroy_cq(on_channel), 0);
-        mr::ibv_free_buf(o.buf);
     }
-    o.destroy(|call| assert_eq!(call(), 0));
+    o.end();
     close(context);
 }
 

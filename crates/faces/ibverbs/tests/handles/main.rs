@@ -7,6 +7,8 @@
     reason = "the calls break the contract of their manual pages on purpose; the library must not mind"
 )]
 mod calls;
+#[path = "../common/mod.rs"]
+mod common;
 mod dead;
 mod mixed;
 mod rig;

@@ -4,7 +4,7 @@ use std::ptr::{from_mut, null_mut};
 
 use super::rig::*;
 use ibverbs::abi::*;
-use ibverbs::verbs::{ah, comp_channel, cq, device, dm, mr, mw, pd, qp, srq};
+use ibverbs::verbs::{ah, buf, comp_channel, cq, device, dm, mr, mw, pd, qp, srq};
 use libc::{EINVAL, ENOENT};
 
 #[test]
@@ -40,9 +40,8 @@ fn a_handle_of_one_kind_is_none_of_another() {
             code(EINVAL, || device::ibv_close_device(p.cast()));
             code(EINVAL, || pd::dealloc_td(p.cast()));
         }
-        mr::ibv_free_buf(o.buf);
     }
-    o.destroy(|call| assert_eq!(call(), 0));
+    o.end();
     close(context);
 }
 
@@ -74,8 +73,7 @@ fn an_object_is_what_its_context_and_handle_say() {
         o.srq => srq::ibv_destroy_srq;
         o.qp => qp::ibv_destroy_qp;
     }
-    unsafe { mr::ibv_free_buf(o.buf) };
-    o.destroy(|call| assert_eq!(call(), 0));
+    o.end();
     close(context);
     close(other);
 }
@@ -159,8 +157,7 @@ fn every_call_finds_its_objects_by_context_and_handle() {
             qp::ibv_destroy_qp(o.qp),
         ];
     }
-    unsafe { mr::ibv_free_buf(o.buf) };
-    o.destroy(|call| assert_eq!(call(), 0));
+    o.end();
     close(context);
     close(other);
 }
@@ -219,7 +216,7 @@ fn one_object_that_has_ended_among_living_ones_is_enough() {
         let flags = IBV_REREG_MR_CHANGE_PD as c_int;
         let rereg = mr::ibv_rereg_mr(o.mr, flags, dead.pd, null_mut(), 0, 0);
         assert_eq!((rereg, errno()), (IBV_REREG_MR_ERR_INPUT, EINVAL));
-        pointer(|| mr::ibv_reg_buf_mr(o.pd, dead.buf, memory, 8, RW));
+        pointer(|| buf::ibv_reg_buf_mr(o.pd, dead.buf, memory, 8, RW));
         let mut bind = ibv_mw_bind::zeroed();
         code(EINVAL, || mw::bind_mw(o.qp, dead.mw, &raw mut bind));
         (bind.bind_info.mr, bind.bind_info.addr, bind.bind_info.length) =
@@ -234,9 +231,8 @@ fn one_object_that_has_ended_among_living_ones_is_enough() {
             code(EINVAL, || post(o.qp, &raw mut wr, &raw mut bad));
             assert_eq!(bad, &raw mut wr);
         }
-        mr::ibv_free_buf(o.buf);
     }
-    o.destroy(|call| assert_eq!(call(), 0));
+    o.end();
     close(context);
 }
 
@@ -258,11 +254,9 @@ fn objects_of_another_context_do_not_go_together() {
         let flags = IBV_REREG_MR_CHANGE_PD as c_int;
         let rereg = mr::ibv_rereg_mr(o.mr, flags, strange.pd, null_mut(), 0, 0);
         assert_eq!((rereg, errno()), (IBV_REREG_MR_ERR_INPUT, EINVAL));
-        mr::ibv_free_buf(o.buf);
-        mr::ibv_free_buf(strange.buf);
     }
-    o.destroy(|call| assert_eq!(call(), 0));
-    strange.destroy(|call| assert_eq!(call(), 0));
+    o.end();
+    strange.end();
     close(context);
     close(other);
 }

@@ -7,7 +7,7 @@ use std::ptr::{null, null_mut};
 use super::rig::*;
 use ibverbs::abi::*;
 use ibverbs::pure::sysfs::ibv_read_sysfs_file;
-use ibverbs::verbs::{device, import, mr, pd};
+use ibverbs::verbs::{attributes, device, import, mr, pd, port};
 use libc::{EBUSY, EINVAL, ENODATA, ENOENT};
 
 #[test]
@@ -26,7 +26,7 @@ fn a_device_outlives_its_list_and_keeps_its_address() {
     // The word behind the device, which providers' libraries read.
     assert_eq!(unsafe { da.byte_add(664).cast::<usize>().read() }, 0);
     let mut attr = zeroed::<ibv_device_attr>();
-    assert_eq!(unsafe { device::ibv_query_device(a.0, &raw mut attr) }, 0);
+    assert_eq!(unsafe { attributes::ibv_query_device(a.0, &raw mut attr) }, 0);
     assert_eq!(attr.node_guid, unsafe { device::ibv_get_device_guid(da) });
     assert_ne!(attr.node_guid, 0);
     // Null is allowed for the number.
@@ -57,7 +57,7 @@ fn sizes_passed_by_the_program_are_honoured() {
 
     let mut raw = [0xa5_u8; 64];
     let attr = raw.as_mut_ptr().cast::<ibv_port_attr>();
-    assert_eq!(unsafe { device::ibv_query_port(open.0, PORT, attr) }, 0);
+    assert_eq!(unsafe { port::ibv_query_port(open.0, PORT, attr) }, 0);
     assert_eq!(unsafe { (*attr).state }, IBV_PORT_ACTIVE);
     assert!(raw[COMPAT_PORT_ATTR_SIZE..].iter().all(|&b| b == 0xa5), "written beyond the old size");
     let query = open.table().query_port.unwrap();
@@ -75,7 +75,7 @@ fn the_gid_table_has_valid_and_empty_rows() {
     let size = size_of::<ibv_gid_entry>();
     let mut rows = [zeroed::<ibv_gid_entry>(); 17];
     let table = |rows: *mut ibv_gid_entry, n, flags| unsafe {
-        device::_ibv_query_gid_table(open.0, rows, n, flags, size)
+        port::_ibv_query_gid_table(open.0, rows, n, flags, size)
     };
     let n = table(rows.as_mut_ptr(), 16, 0);
     assert!((1..16).contains(&n), "{n} rows");
@@ -87,7 +87,7 @@ fn the_gid_table_has_valid_and_empty_rows() {
     }
     let mut row = [zeroed::<ibv_gid_entry>(); 2];
     let one = |row: *mut ibv_gid_entry, port, index, flags| unsafe {
-        device::_ibv_query_gid_ex(open.0, port, index, row, flags, size)
+        port::_ibv_query_gid_ex(open.0, port, index, row, flags, size)
     };
     assert_eq!(one(row.as_mut_ptr(), 1, 0, 0), 0);
     assert_eq!(one(row.as_mut_ptr(), 1, 63, 0), ENODATA);
@@ -96,19 +96,19 @@ fn the_gid_table_has_valid_and_empty_rows() {
     assert_eq!(one(row.as_mut_ptr(), 1, 0, 1), EINVAL);
     unsafe {
         let mut gid = ibv_gid { raw: [1; 16] };
-        assert_eq!(device::ibv_query_gid(open.0, PORT, 63, &raw mut gid), 0);
+        assert_eq!(port::ibv_query_gid(open.0, PORT, 63, &raw mut gid), 0);
         assert_eq!(gid.raw, [0; 16], "an empty row is zeros");
-        assert_eq!((device::ibv_query_gid(open.0, PORT, 64, &raw mut gid), errno()), (-1, EINVAL));
-        assert_eq!((device::ibv_query_gid(open.0, PORT, -1, &raw mut gid), errno()), (-1, EINVAL));
+        assert_eq!((port::ibv_query_gid(open.0, PORT, 64, &raw mut gid), errno()), (-1, EINVAL));
+        assert_eq!((port::ibv_query_gid(open.0, PORT, -1, &raw mut gid), errno()), (-1, EINVAL));
         let mut kind = 9;
-        assert_eq!(device::ibv_query_gid_type(open.0, PORT, 0, &raw mut kind), 0);
+        assert_eq!(port::ibv_query_gid_type(open.0, PORT, 0, &raw mut kind), 0);
         assert_eq!(kind, 1);
         let mut pkey = 0;
-        assert_eq!(device::ibv_query_pkey(open.0, PORT, 0, &raw mut pkey), 0);
+        assert_eq!(port::ibv_query_pkey(open.0, PORT, 0, &raw mut pkey), 0);
         assert_eq!(pkey, 0xffff);
-        assert_eq!((device::ibv_query_pkey(open.0, PORT, 1, &raw mut pkey), errno()), (-1, EINVAL));
-        assert_eq!(device::ibv_get_pkey_index(open.0, PORT, pkey), 0);
-        assert_eq!(device::ibv_get_pkey_index(open.0, PORT, 1), -1);
+        assert_eq!((port::ibv_query_pkey(open.0, PORT, 1, &raw mut pkey), errno()), (-1, EINVAL));
+        assert_eq!(port::ibv_get_pkey_index(open.0, PORT, pkey), 0);
+        assert_eq!(port::ibv_get_pkey_index(open.0, PORT, 1), -1);
     }
 }
 

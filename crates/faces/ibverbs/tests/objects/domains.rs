@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::rig::*;
 use ibverbs::abi::*;
-use ibverbs::verbs::{ah, cq, device, pd, qp, srq, xrcd};
+use ibverbs::verbs::{ah, cq, pd, port, qp, srq, xrcd};
 use libc::{EAGAIN, EBUSY, EINVAL, ENOMEM, EOPNOTSUPP};
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
@@ -250,7 +250,7 @@ fn addresses_come_from_attributes_and_from_datagrams() {
         } else {
             let mut gid = ibv_gid { raw: [0; 16] };
             let own = |i| {
-                device::ibv_query_gid(open.0, PORT, i, &raw mut gid) == 0
+                port::ibv_query_gid(open.0, PORT, i, &raw mut gid) == 0
                     && gid.raw[15] == 1
                     && gid.raw[..15] == [0; 15]
             };

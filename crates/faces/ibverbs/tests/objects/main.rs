@@ -4,6 +4,8 @@
     clippy::undocumented_unsafe_blocks,
     reason = "every call here keeps the contract of its manual page: live handles, valid places"
 )]
+#[path = "../common/mod.rs"]
+mod common;
 mod devices;
 mod domains;
 mod events;

@@ -4,7 +4,7 @@ use std::ptr::null_mut;
 
 use super::rig::*;
 use ibverbs::abi::*;
-use ibverbs::verbs::{dm, dmabuf, mr, mw, pd};
+use ibverbs::verbs::{buf, dm, dmabuf, mr, mw, pd};
 use libc::{EBUSY, EFAULT, EINVAL, ENODATA, ENOENT, EOPNOTSUPP, EPERM};
 
 #[test]
@@ -133,17 +133,17 @@ fn buffers_are_registered_within_their_bounds() {
     let (pd, other) = (open.pd(), open.pd());
     unsafe {
         let mut buf = null_mut();
-        let addr = mr::ibv_alloc_buf(pd, 10_000, &raw mut buf);
+        let addr = buf::ibv_alloc_buf(pd, 10_000, &raw mut buf);
         assert!(!addr.is_null());
         addr.cast::<u8>().add(9_999).write(1);
-        refused(mr::ibv_reg_buf_mr(other, buf, addr, 10_000, RW), EINVAL);
-        refused(mr::ibv_reg_buf_mr(pd, buf, addr, 10_001, RW), EINVAL);
-        refused(mr::ibv_reg_buf_mr(pd, buf, addr.byte_sub(1), 2, RW), EINVAL);
-        let region = mr::ibv_reg_buf_mr(pd, buf, addr.byte_add(1), 9_999, RW);
+        refused(buf::ibv_reg_buf_mr(other, buf, addr, 10_000, RW), EINVAL);
+        refused(buf::ibv_reg_buf_mr(pd, buf, addr, 10_001, RW), EINVAL);
+        refused(buf::ibv_reg_buf_mr(pd, buf, addr.byte_sub(1), 2, RW), EINVAL);
+        let region = buf::ibv_reg_buf_mr(pd, buf, addr.byte_add(1), 9_999, RW);
         assert!(!region.is_null());
-        assert_eq!((mr::ibv_export_buf_dmabuf_fd(buf), errno()), (-1, ENODATA));
+        assert_eq!((buf::ibv_export_buf_dmabuf_fd(buf), errno()), (-1, ENODATA));
         assert_eq!(mr::ibv_dereg_mr(region), 0);
-        mr::ibv_free_buf(buf);
+        buf::ibv_free_buf(buf);
         assert_eq!((pd::ibv_dealloc_pd(pd), pd::ibv_dealloc_pd(other)), (0, 0));
     }
 }

@@ -1,7 +1,7 @@
 //! The types of `rdma/rdma_cma.h`.
 
 use core::cell::Cell;
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 
 use libc::{size_t, sockaddr, sockaddr_storage, socklen_t};
 
@@ -12,38 +12,52 @@ pub const AF_IB: c_int = 27;
 
 /// A value of `rdma_cm_event_type`.
 pub type EventType = u32;
-/// See `rdma_cm_event_type`.
-pub const ADDR_RESOLVED: EventType = 0;
-/// See `rdma_cm_event_type`.
-pub const ADDR_ERROR: EventType = 1;
-/// See `rdma_cm_event_type`.
-pub const ROUTE_RESOLVED: EventType = 2;
-/// See `rdma_cm_event_type`.
-pub const ROUTE_ERROR: EventType = 3;
-/// See `rdma_cm_event_type`.
-pub const CONNECT_REQUEST: EventType = 4;
-/// See `rdma_cm_event_type`.
-pub const CONNECT_RESPONSE: EventType = 5;
-/// See `rdma_cm_event_type`.
-pub const CONNECT_ERROR: EventType = 6;
-/// See `rdma_cm_event_type`.
-pub const REJECTED: EventType = 8;
-/// See `rdma_cm_event_type`.
-pub const ESTABLISHED: EventType = 9;
-/// See `rdma_cm_event_type`.
-pub const DISCONNECTED: EventType = 10;
-/// See `rdma_cm_event_type`.
-pub const MULTICAST_JOIN: EventType = 12;
-/// See `rdma_cm_event_type`.
-pub const MULTICAST_ERROR: EventType = 13;
-/// See `rdma_cm_event_type` of rdma-core 60.
-pub const ADDRINFO_RESOLVED: EventType = 16;
-/// See `rdma_cm_event_type` of rdma-core 60.
-pub const ADDRINFO_ERROR: EventType = 17;
-/// See `rdma_cm_event_type` of rdma-core 60.
-pub const USER: EventType = 18;
-/// See `rdma_cm_event_type` of rdma-core 60.
-pub const INTERNAL: EventType = 19;
+
+/// Defines the values of `rdma_cm_event_type`, and their names.
+macro_rules! events {
+    ($($name:ident = $number:literal,)*) => {
+        $(
+            #[doc = concat!("`RDMA_CM_EVENT_", stringify!($name), "`.")]
+            pub const $name: EventType = $number;
+        )*
+
+        /// The name of a kind of event, with a zero at its end.
+        pub const fn event_name(kind: EventType) -> &'static CStr {
+            let name = match kind {
+                $($name => concat!("RDMA_CM_EVENT_", stringify!($name), "\0"),)*
+                _ => "UNKNOWN EVENT\0",
+            };
+            match CStr::from_bytes_with_nul(name.as_bytes()) {
+                Ok(name) => name,
+                Err(_) => c"",
+            }
+        }
+    };
+}
+
+// From `ADDRINFO_RESOLVED` on: of rdma-core 60.
+events! {
+    ADDR_RESOLVED = 0,
+    ADDR_ERROR = 1,
+    ROUTE_RESOLVED = 2,
+    ROUTE_ERROR = 3,
+    CONNECT_REQUEST = 4,
+    CONNECT_RESPONSE = 5,
+    CONNECT_ERROR = 6,
+    UNREACHABLE = 7,
+    REJECTED = 8,
+    ESTABLISHED = 9,
+    DISCONNECTED = 10,
+    DEVICE_REMOVAL = 11,
+    MULTICAST_JOIN = 12,
+    MULTICAST_ERROR = 13,
+    ADDR_CHANGE = 14,
+    TIMEWAIT_EXIT = 15,
+    ADDRINFO_RESOLVED = 16,
+    ADDRINFO_ERROR = 17,
+    USER = 18,
+    INTERNAL = 19,
+}
 
 /// `RDMA_PS_IPOIB`.
 pub const PS_IPOIB: u32 = 0x0002;
@@ -90,33 +104,33 @@ pub const MEMBER_RESERVED: u32 = 2;
 
 c_types! {
     /// Both ends of a path.
-    struct rdma_ib_addr as "struct rdma_ib_addr" {
+    object rdma_ib_addr {
         sgid: Cell<ibv_gid>,
         dgid: Cell<ibv_gid>,
         pkey: Cell<u16>,
     }
 
     /// Addresses of an id.
-    struct rdma_addr as "struct rdma_addr" {
+    object rdma_addr {
         src as "src_storage": Cell<sockaddr_storage>,
         dst as "dst_storage": Cell<sockaddr_storage>,
         ibaddr as "addr.ibaddr": rdma_ib_addr,
     }
 
     /// Addresses and paths of an id.
-    struct rdma_route as "struct rdma_route" {
+    object rdma_route {
         addr: rdma_addr,
         path_rec: Cell<*mut ibv_sa_path_rec>,
         num_paths: Cell<c_int>,
     }
 
     /// A channel on which events arrive.
-    struct rdma_event_channel as "struct rdma_event_channel" {
+    object rdma_event_channel {
         fd: c_int,
     }
 
     /// The public part of an id.
-    struct rdma_cm_id as "struct rdma_cm_id" {
+    object rdma_cm_id {
         verbs: Cell<*mut ibv_context>,
         channel: Cell<*mut rdma_event_channel>,
         context: Cell<*mut c_void>,
@@ -135,8 +149,7 @@ c_types! {
     }
 
     /// Parameters of a connection, which both ends exchange.
-    #[derive(Clone, Copy)]
-    struct rdma_conn_param as "struct rdma_conn_param" {
+    struct rdma_conn_param {
         private_data: *const c_void,
         private_data_len: u8,
         responder_resources: u8,
@@ -149,8 +162,7 @@ c_types! {
     }
 
     /// The destination of datagrams.
-    #[derive(Clone, Copy)]
-    struct rdma_ud_param as "struct rdma_ud_param" {
+    struct rdma_ud_param {
         private_data: *const c_void,
         private_data_len: u8,
         ah_attr: ibv_ah_attr,
@@ -159,7 +171,7 @@ c_types! {
     }
 
     /// An event.
-    struct rdma_cm_event as "struct rdma_cm_event" {
+    object rdma_cm_event {
         id: *mut rdma_cm_id,
         listen_id: *mut rdma_cm_id,
         event: EventType,
@@ -168,7 +180,7 @@ c_types! {
     }
 
     /// An address found by `rdma_getaddrinfo`.
-    struct rdma_addrinfo as "struct rdma_addrinfo" {
+    object rdma_addrinfo {
         ai_flags: c_int,
         ai_family: c_int,
         ai_qp_type: c_int,
@@ -187,8 +199,7 @@ c_types! {
     }
 
     /// Attributes for joining a multicast group.
-    #[derive(Clone, Copy)]
-    struct rdma_cm_join_mc_attr_ex as "struct rdma_cm_join_mc_attr_ex" {
+    struct rdma_cm_join_mc_attr_ex {
         comp_mask: u32,
         join_flags: u32,
         addr: *mut sockaddr,

@@ -38,11 +38,8 @@ impl Scene {
             _ => (Program::new(&n, 9, &[B]), "10.0.0.2:7471"),
         };
         let mut scene = Scene { n, a, b, id: 0, child: 0 };
-        let listener = scene.b.tcp(100);
-        scene.b.bind(listener, to).unwrap();
-        scene.b.listen(listener, 5).unwrap();
-        scene.id = scene.a.ready(1, PS_TCP, to);
-        scene.a.connect(scene.id, &PARAM).unwrap();
+        scene.b.listener(100, PS_TCP, to, 5);
+        scene.id = scene.a.asks(1, PS_TCP, to);
         scene.pass();
         if stage == Stage::Asked {
             return scene;
@@ -57,19 +54,17 @@ impl Scene {
         scene.a.establish(scene.id).unwrap();
         scene.pass();
         scene.b.expect(Established);
-        if stage == Stage::Disconnecting {
-            scene.n.faults.set([100, 0, 0]);
-            match dead {
-                'a' => scene.b.disconnect(scene.child).unwrap(),
-                _ => scene.a.disconnect(scene.id).unwrap(),
-            }
-            scene.n.faults.set([0; 3]);
+        if stage == Stage::Established {
+            return scene;
         }
+        let unheard = if stage == Stage::Disconnecting { [100, 0, 0] } else { [0; 3] };
+        scene.n.faults.set(unheard);
+        match dead {
+            'a' => scene.b.disconnect(scene.child).unwrap(),
+            _ => scene.a.disconnect(scene.id).unwrap(),
+        }
+        scene.n.faults.set([0; 3]);
         if stage == Stage::Asking {
-            match dead {
-                'a' => scene.b.disconnect(scene.child).unwrap(),
-                _ => scene.a.disconnect(scene.id).unwrap(),
-            }
             scene.pass();
             if dead == 'a' { &mut scene.a } else { &mut scene.b }.expect(Disconnected);
         }
@@ -152,8 +147,7 @@ fn ucm_7_the_port_of_a_killed_server_is_nobodys() {
     let mut scene = Scene::reach(Stage::Established, 1, 'b');
     scene.kill('b');
     scene.a.expect(Disconnected);
-    let id = scene.a.ready(2, PS_TCP, "10.0.0.1:7471");
-    scene.a.connect(id, &PARAM).unwrap();
+    scene.a.asks(2, PS_TCP, "10.0.0.1:7471");
     pass(&scene.n, &mut [&mut scene.a], 10);
     assert_eq!(scene.a.expect(Rejected).status, 8);
 }
@@ -237,12 +231,9 @@ fn ucm_12_what_is_over_is_taken_back() {
     scene.a.expect(Rejected);
     assert!(scene.n.entrusted.borrow().is_empty());
     // A lookup that is accepted, and a lookup that is rejected.
-    let service = scene.b.udp(300);
-    scene.b.bind(service, "10.0.0.2:7472").unwrap();
-    scene.b.listen(service, 5).unwrap();
+    scene.b.listener(300, PS_UDP, "10.0.0.2:7472", 5);
     for accepted in [true, false] {
-        let id = scene.a.ready(5, PS_UDP, "10.0.0.2:7472");
-        scene.a.connect(id, &PARAM).unwrap();
+        scene.a.asks(5, PS_UDP, "10.0.0.2:7472");
         scene.pass();
         let request = scene.b.expect(ConnectRequest).id;
         assert_eq!(scene.n.entrusted.borrow().len(), 1);

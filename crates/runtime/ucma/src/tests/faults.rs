@@ -8,9 +8,7 @@ use std::rc::Rc;
 
 /// Connects and disconnects `count` times. Every attempt ends as without faults, but later.
 fn all_connect(n: &Rc<Network>, a: &mut Program, b: &mut Program, count: u64) {
-    let listener = b.tcp(100);
-    b.bind(listener, PORT).unwrap();
-    b.listen(listener, 64).unwrap();
+    b.listener(100, PS_TCP, PORT, 64);
     let ids: Vec<u32> = (1..=count).map(|uid| a.ready(uid, PS_TCP, PORT)).collect();
     for (n, &id) in ids.iter().enumerate() {
         a.connect(id, &Param { qpn: n as u32 + 1, ..PARAM }).unwrap();

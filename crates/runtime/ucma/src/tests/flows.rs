@@ -11,6 +11,13 @@ pub const A: &str = "10.0.0.1";
 pub const B: &str = "10.0.0.2";
 pub const PORT: &str = "10.0.0.2:7471";
 
+/// A network with two programs on two hosts.
+pub fn pair(seed: u64) -> (Rc<Network>, Program, Program) {
+    let n = Network::new(seed);
+    let (a, b) = two(&n);
+    (n, a, b)
+}
+
 /// Two programs on two hosts.
 pub fn two(network: &Rc<Network>) -> (Program, Program) {
     (
@@ -28,9 +35,7 @@ pub fn asked(
     at: &str,
     p: &Param<'_>,
 ) -> (u32, u32, Seen) {
-    let listener = b.tcp(100);
-    b.bind(listener, at).unwrap();
-    b.listen(listener, 5).unwrap();
+    b.listener(100, PS_TCP, at, 5);
     let id = a.ready(1, PS_TCP, at);
     a.connect(id, p).unwrap();
     deliver_now(n, a, b);
@@ -59,9 +64,9 @@ pub fn connected(n: &Rc<Network>, a: &mut Program, b: &mut Program) -> (u32, u32
 
 #[test]
 fn ucm_4_a_connection_from_end_to_end() {
-    let n = Network::new(1);
-    let (mut a, mut b) = two(&n);
-    let (id, child, request) = asked(&n, &mut a, &mut b, PORT, &Param { data: b"hello", ..PARAM });
+    let (n, mut a, mut b) = pair(1);
+    let (id, child, request) =
+        asked(&n, &mut a, &mut b, PORT, &Param { private_data: b"hello", ..PARAM });
     // What the peer sends at one time is what this end answers, and the other way round.
     let said = request.param();
     assert_eq!((said.responder_resources, said.initiator_depth), (2, 4));
@@ -74,8 +79,13 @@ fn ucm_4_a_connection_from_end_to_end() {
         (0x123, 3),
         "the peer's queue pair, the path MTU"
     );
-    let answer =
-        Param { qpn: 0x456, data: b"yes", responder_resources: 1, initiator_depth: 3, ..PARAM };
+    let answer = Param {
+        qpn: 0x456,
+        private_data: b"yes",
+        responder_resources: 1,
+        initiator_depth: 3,
+        ..PARAM
+    };
     b.accept(child, 200, &answer).unwrap();
     deliver_now(&n, &mut a, &mut b);
     let response = a.expect(ConnectResponse);
@@ -123,18 +133,13 @@ fn ucm_4_a_connection_from_end_to_end() {
 
 #[test]
 fn ucm_4_nobody_listens() {
-    let n = Network::new(2);
-    let (mut a, mut b) = two(&n);
-    let id = a.ready(1, PS_TCP, PORT);
-    a.connect(id, &PARAM).unwrap();
+    let (n, mut a, mut b) = pair(2);
+    a.asks(1, PS_TCP, PORT);
     deliver_now(&n, &mut a, &mut b);
     assert_eq!(a.expect(Rejected).status, 8, "no such service");
     // A listener on another address does not count.
-    let listener = b.tcp(100);
-    b.bind(listener, "[fd00::2]:7471").unwrap();
-    b.listen(listener, 5).unwrap();
-    let id = a.ready(1, PS_TCP, PORT);
-    a.connect(id, &PARAM).unwrap();
+    b.listener(100, PS_TCP, "[fd00::2]:7471", 5);
+    a.asks(1, PS_TCP, PORT);
     deliver_now(&n, &mut a, &mut b);
     assert_eq!(a.expect(Rejected).status, 8);
     assert!(b.event().is_none());
@@ -142,8 +147,7 @@ fn ucm_4_nobody_listens() {
 
 #[test]
 fn ucm_4_a_refusal_carries_its_reason_and_data() {
-    let n = Network::new(3);
-    let (mut a, mut b) = two(&n);
+    let (n, mut a, mut b) = pair(3);
     let (id, child, _) = asked(&n, &mut a, &mut b, PORT, &PARAM);
     assert_eq!(b.reject(child, 9, b""), Err(Errno::EINVAL), "no reason for programs");
     assert_eq!(b.reject(child, 0, &[1; 149]), Err(Errno::EINVAL), "148 bytes fit");
@@ -152,8 +156,7 @@ fn ucm_4_a_refusal_carries_its_reason_and_data() {
     let rejected = a.expect(Rejected);
     assert_eq!((rejected.id, rejected.status, rejected.data()), (id, 28, &[1; 148][..]));
     assert_eq!(b.destroy(child), Ok(0));
-    let id = a.ready(2, PS_TCP, PORT);
-    a.connect(id, &PARAM).unwrap();
+    a.asks(2, PS_TCP, PORT);
     deliver_now(&n, &mut a, &mut b);
     let child = b.expect(ConnectRequest).id;
     b.reject(child, 35, b"ece").unwrap();
@@ -163,15 +166,13 @@ fn ucm_4_a_refusal_carries_its_reason_and_data() {
 
 #[test]
 fn ucm_4_destroying_a_request_refuses_it() {
-    let n = Network::new(4);
-    let (mut a, mut b) = two(&n);
+    let (n, mut a, mut b) = pair(4);
     let (_, child, _) = asked(&n, &mut a, &mut b, PORT, &PARAM);
     b.destroy(child).unwrap();
     deliver_now(&n, &mut a, &mut b);
     assert_eq!(a.expect(Rejected).status, 28);
     // An unread request ends with its listener.
-    let id = a.ready(2, PS_TCP, PORT);
-    a.connect(id, &PARAM).unwrap();
+    a.asks(2, PS_TCP, PORT);
     deliver_now(&n, &mut a, &mut b);
     assert_eq!(b.destroy(0), Ok(1));
     assert!(b.event().is_none());
@@ -182,35 +183,35 @@ fn ucm_4_destroying_a_request_refuses_it() {
 
 #[test]
 fn ucm_4_limits_of_private_data() {
-    let n = Network::new(5);
-    let (mut a, mut b) = two(&n);
+    let (n, mut a, mut b) = pair(5);
     let long = |len: usize| vec![3; len];
     let id = a.ready(1, PS_TCP, PORT);
-    assert_eq!(a.connect(id, &Param { data: &long(57), ..PARAM }), Err(Errno::EINVAL));
-    let (_, child, request) = asked(&n, &mut a, &mut b, PORT, &Param { data: &long(56), ..PARAM });
+    assert_eq!(a.connect(id, &Param { private_data: &long(57), ..PARAM }), Err(Errno::EINVAL));
+    let (_, child, request) =
+        asked(&n, &mut a, &mut b, PORT, &Param { private_data: &long(56), ..PARAM });
     assert_eq!(request.data(), &long(56)[..]);
-    assert_eq!(b.accept(child, 1, &Param { data: &long(197), ..PARAM }), Err(Errno::EINVAL));
+    assert_eq!(
+        b.accept(child, 1, &Param { private_data: &long(197), ..PARAM }),
+        Err(Errno::EINVAL)
+    );
     deliver_now(&n, &mut a, &mut b);
     assert_eq!(a.expect(Rejected).status, 28, "a failed accept refuses");
     let id = a.ready(1, PS_UDP, PORT);
-    assert_eq!(a.connect(id, &Param { data: &long(181), ..PARAM }), Err(Errno::EINVAL));
-    a.connect(id, &Param { data: &long(180), ..PARAM }).unwrap();
+    assert_eq!(a.connect(id, &Param { private_data: &long(181), ..PARAM }), Err(Errno::EINVAL));
+    a.connect(id, &Param { private_data: &long(180), ..PARAM }).unwrap();
 }
 
 #[test]
 fn ucm_4_datagram_services_are_looked_up() {
-    let n = Network::new(6);
-    let (mut a, mut b) = two(&n);
-    let listener = b.udp(100);
-    b.bind(listener, "0.0.0.0:7471").unwrap();
-    b.listen(listener, 0).unwrap();
+    let (n, mut a, mut b) = pair(6);
+    b.listener(100, PS_UDP, "0.0.0.0:7471", 0);
     let id = a.ready(1, PS_UDP, PORT);
-    a.connect(id, &Param { data: b"who", ..PARAM }).unwrap();
+    a.connect(id, &Param { private_data: b"who", ..PARAM }).unwrap();
     deliver_now(&n, &mut a, &mut b);
     let request = b.expect(ConnectRequest);
     assert_eq!((&request.data()[..3], request.data().len()), (&b"who"[..], 180));
     assert_eq!(b.attr(request.id, 1).unwrap().qkey, 0x0123_4567, "the Q_Key");
-    b.accept(request.id, 200, &Param { qpn: 0x77, data: b"me", ..PARAM }).unwrap();
+    b.accept(request.id, 200, &Param { qpn: 0x77, private_data: b"me", ..PARAM }).unwrap();
     deliver_now(&n, &mut a, &mut b);
     let found = a.expect(Established);
     let (qpn, qkey, to) = found.datagram();
@@ -218,8 +219,7 @@ fn ucm_4_datagram_services_are_looked_up() {
     assert_eq!(&to.unwrap().0[10..], [0xff, 0xff, 10, 0, 0, 2]);
     assert_eq!((&found.data()[..2], found.data().len()), (&b"me"[..], 136));
     // A refusal is "unreachable", with the status of the answer.
-    let id = a.ready(2, PS_UDP, PORT);
-    a.connect(id, &PARAM).unwrap();
+    a.asks(2, PS_UDP, PORT);
     deliver_now(&n, &mut a, &mut b);
     let request = b.expect(ConnectRequest);
     b.reject(request.id, 0, b"").unwrap();
@@ -229,14 +229,10 @@ fn ucm_4_datagram_services_are_looked_up() {
 
 #[test]
 fn ucm_4_a_wildcard_listener_of_ipv6_serves_both_families() {
-    let n = Network::new(7);
-    let (mut a, mut b) = two(&n);
-    let listener = b.tcp(100);
-    b.bind(listener, "[::]:7471").unwrap();
-    b.listen(listener, 5).unwrap();
+    let (n, mut a, mut b) = pair(7);
+    let listener = b.listener(100, PS_TCP, "[::]:7471", 5);
     for to in [PORT, "[fd00::2]:7471", "[fe80::2%7]:7471"] {
-        let id = a.ready(1, PS_TCP, to);
-        a.connect(id, &PARAM).unwrap();
+        a.asks(1, PS_TCP, to);
         deliver_now(&n, &mut a, &mut b);
         let request = b.expect(ConnectRequest);
         let (own, peer) = (b.addresses(request.id).source, b.addresses(request.id).destination);
@@ -249,8 +245,7 @@ fn ucm_4_a_wildcard_listener_of_ipv6_serves_both_families() {
     b.set_option(only, crate::request::OptionValue::FamilyOnly(true)).unwrap();
     b.bind(only, "[::]:7471").unwrap();
     b.listen(only, 5).unwrap();
-    let id = a.ready(1, PS_TCP, PORT);
-    a.connect(id, &PARAM).unwrap();
+    a.asks(1, PS_TCP, PORT);
     deliver_now(&n, &mut a, &mut b);
     while let Some(seen) = a.event() {
         assert!(seen.is(Rejected), "{seen:?}");
@@ -260,11 +255,8 @@ fn ucm_4_a_wildcard_listener_of_ipv6_serves_both_families() {
 
 #[test]
 fn ucm_6_the_backlog_holds_so_many_requests_and_others_come_again() {
-    let n = Network::new(8);
-    let (mut a, mut b) = two(&n);
-    let listener = b.tcp(100);
-    b.bind(listener, PORT).unwrap();
-    b.listen(listener, 2).unwrap();
+    let (n, mut a, mut b) = pair(8);
+    b.listener(100, PS_TCP, PORT, 2);
     for uid in 1..=3 {
         let id = a.ready(uid, PS_TCP, PORT);
         a.connect(id, &Param { qpn: uid as u32, ..PARAM }).unwrap();
@@ -280,8 +272,7 @@ fn ucm_6_the_backlog_holds_so_many_requests_and_others_come_again() {
 
 #[test]
 fn ucm_7_a_peer_that_never_answers() {
-    let n = Network::new(10);
-    let (mut a, mut b) = two(&n);
+    let (n, mut a, mut b) = pair(10);
     let (id, _) = connected(&n, &mut a, &mut b);
     n.dead.borrow_mut().insert(9);
     n.faults.set([100, 0, 0]);
@@ -289,28 +280,24 @@ fn ucm_7_a_peer_that_never_answers() {
     pass(&n, &mut [&mut a], 100_000);
     assert_eq!(a.expect(Disconnected).status, -(Errno::ETIMEDOUT as i32));
     a.expect(TimewaitExit);
-    let id = a.ready(2, PS_TCP, PORT);
-    a.connect(id, &PARAM).unwrap();
+    a.asks(2, PS_TCP, PORT);
     pass(&n, &mut [&mut a], 100_000);
     assert_eq!(a.expect(Unreachable).status, -(Errno::ETIMEDOUT as i32));
 }
 
 #[test]
 fn ucm_7_what_cannot_leave_this_machine_ends_at_once() {
-    let n = Network::new(13);
-    let (mut a, mut b) = two(&n);
+    let (n, mut a, mut b) = pair(13);
     n.no_way.set(Some(Errno::EADDRINUSE));
     for space in [PS_TCP, PS_UDP] {
-        let id = a.ready(1, space, PORT);
-        a.connect(id, &PARAM).unwrap();
+        a.asks(1, space, PORT);
         assert_eq!(a.expect(Unreachable).status, -(Errno::EADDRINUSE as i32));
         assert!(a.event().is_none());
     }
     // The route disappears while the program waits for the peer.
     n.no_way.set(None);
     n.faults.set([100, 0, 0]);
-    let id = a.ready(2, PS_TCP, PORT);
-    a.connect(id, &PARAM).unwrap();
+    a.asks(2, PS_TCP, PORT);
     n.faults.set([0; 3]);
     n.no_way.set(Some(Errno::ENETUNREACH));
     pass(&n, &mut [&mut a], 100_000);
@@ -318,11 +305,8 @@ fn ucm_7_what_cannot_leave_this_machine_ends_at_once() {
     assert!(a.event().is_none());
     // The same at the passive side.
     n.no_way.set(None);
-    let listener = b.tcp(100);
-    b.bind(listener, PORT).unwrap();
-    b.listen(listener, 2).unwrap();
-    let id = a.ready(3, PS_TCP, PORT);
-    a.connect(id, &PARAM).unwrap();
+    let listener = b.listener(100, PS_TCP, PORT, 2);
+    let id = a.asks(3, PS_TCP, PORT);
     deliver_now(&n, &mut a, &mut b);
     let request = b.expect(ConnectRequest);
     n.no_way.set(Some(Errno::EPERM));
@@ -341,8 +325,7 @@ fn ucm_7_what_cannot_leave_this_machine_ends_at_once() {
 
 #[test]
 fn ucm_7_a_closed_file_ends_its_connections() {
-    let n = Network::new(11);
-    let (mut a, mut b) = two(&n);
+    let (n, mut a, mut b) = pair(11);
     let (id, _) = connected(&n, &mut a, &mut b);
     b.close();
     deliver_now(&n, &mut a, &mut b);
@@ -357,8 +340,7 @@ fn ucm_7_a_closed_file_ends_its_connections() {
 
 #[test]
 fn ucm_7_an_address_and_a_device_that_go() {
-    let n = Network::new(12);
-    let (mut a, mut b) = two(&n);
+    let (n, mut a, mut b) = pair(12);
     let (id, child) = connected(&n, &mut a, &mut b);
     n.lost.borrow_mut().0.insert(A.parse().unwrap());
     pass(&n, &mut [&mut a, &mut b], 5000);
@@ -404,8 +386,7 @@ fn ucm_7_an_address_that_goes_is_told_of_at_once() {
 
 #[test]
 fn ucm_4_data_before_the_rtu() {
-    let n = Network::new(13);
-    let (mut a, mut b) = two(&n);
+    let (n, mut a, mut b) = pair(13);
     let (_, child, _) = asked(&n, &mut a, &mut b, PORT, &PARAM);
     assert_eq!(b.notify(child, 4), Err(Errno::EINVAL));
     b.accept(child, 200, &PARAM).unwrap();
@@ -417,8 +398,7 @@ fn ucm_4_data_before_the_rtu() {
 
 #[test]
 fn ucm_8_groups_are_joined_and_left() {
-    let n = Network::new(14);
-    let (mut a, mut b) = two(&n);
+    let (n, mut a, mut b) = pair(14);
     let id = a.udp(1);
     assert_eq!(a.join(id, 5, "239.1.1.1:0"), Err(Errno::EINVAL), "no device yet");
     a.bind(id, "10.0.0.1:0").unwrap();
@@ -449,8 +429,7 @@ fn ucm_8_groups_are_joined_and_left() {
 
 #[test]
 fn ucm_2_an_id_moves_with_its_events() {
-    let n = Network::new(15);
-    let (mut a, mut b) = two(&n);
+    let (n, mut a, mut b) = pair(15);
     let id = a.tcp(1);
     let (old, new) = (a.file, a.open_another());
     a.resolve_addr(id, PORT).unwrap();
@@ -460,9 +439,7 @@ fn ucm_2_an_id_moves_with_its_events() {
     assert!(a.event_of(new).is_some_and(|seen| seen.id == id));
     assert_eq!(a.migrate(old, id, new), Ok(1), "one event was read");
     // Migrating a listener also moves the requests that wait.
-    let listener = b.tcp(100);
-    b.bind(listener, PORT).unwrap();
-    b.listen(listener, 5).unwrap();
+    let listener = b.listener(100, PS_TCP, PORT, 5);
     a.resolve_route(id).unwrap();
     a.expect(RouteResolved);
     a.connect(id, &PARAM).unwrap();

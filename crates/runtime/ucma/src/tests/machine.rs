@@ -20,10 +20,16 @@ pub struct Flying {
     pub mad: [u8; MAD_LEN],
 }
 
-/// A claim: address, process, shared.
-type Claimed = (Option<IpAddr>, u32, bool);
+/// A claim of a process.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Claimed {
+    address: Option<IpAddr>,
+    process: u32,
+    shared: bool,
+}
 
 /// What the processes of a test share.
+#[derive(Default)]
 pub struct Network {
     pub now: Cell<Time>,
     pub flying: RefCell<VecDeque<Flying>>,
@@ -54,19 +60,8 @@ impl Network {
     pub fn new(seed: u64) -> Rc<Network> {
         Rc::new(Network {
             now: Cell::new(Time(1)),
-            flying: RefCell::default(),
-            faults: Cell::new([0; 3]),
-            no_way: Cell::default(),
             seed: Cell::new(seed.wrapping_mul(2) | 1),
-            claimed: RefCell::default(),
-            listening: RefCell::default(),
-            entrusted: RefCell::default(),
-            reserved: RefCell::default(),
-            groups: Cell::new(0),
-            dead: RefCell::default(),
-            lost: RefCell::default(),
-            tells: Cell::new(false),
-            silent: RefCell::default(),
+            ..Network::default()
         })
     }
 
@@ -115,7 +110,7 @@ impl Network {
 
     /// Removes a process from the tables of the host.
     pub fn forget(&self, process: u32) {
-        self.claimed.borrow_mut().values_mut().for_each(|all| all.retain(|c| c.1 != process));
+        self.claimed.borrow_mut().values_mut().for_each(|all| all.retain(|c| c.process != process));
         self.claimed.borrow_mut().retain(|_, all| !all.is_empty());
         self.listening.borrow_mut().values_mut().for_each(|all| {
             all.remove(&process);
@@ -142,25 +137,31 @@ pub struct Machine {
 
 pub struct Claim {
     network: Rc<Network>,
-    key: (u64, Option<IpAddr>, u32, bool),
+    service: u64,
+    claimed: Claimed,
 }
 
 impl host::Claim for Claim {
     fn listen(&self) -> Result<(), Errno> {
-        self.network.listening.borrow_mut().entry(self.key.0).or_default().insert(self.key.2);
+        self.network
+            .listening
+            .borrow_mut()
+            .entry(self.service)
+            .or_default()
+            .insert(self.claimed.process);
         Ok(())
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        let (service, address, process, shared) = self.key;
+        let (service, process) = (self.service, self.claimed.process);
         let mut claimed = self.network.claimed.borrow_mut();
         let Some(all) = claimed.get_mut(&service) else { return };
-        if let Some(n) = all.iter().position(|c| *c == (address, process, shared)) {
+        if let Some(n) = all.iter().position(|c| *c == self.claimed) {
             all.remove(n);
         }
-        let left = all.iter().any(|c| c.1 == process);
+        let left = all.iter().any(|c| c.process == process);
         if all.is_empty() {
             claimed.remove(&service);
         }
@@ -204,16 +205,17 @@ impl Host for Machine {
         let mut claimed = self.network.claimed.borrow_mut();
         let all = claimed.entry(service).or_default();
         // Ports are claimed per host, so processes of another host do not conflict.
-        let conflict = all.iter().any(|(address, process, other)| {
-            self.same_host(*process)
-                && !(shared && *other)
-                && (address.is_none() || local.is_none() || *address == local)
+        let conflict = all.iter().any(|other| {
+            self.same_host(other.process)
+                && !(shared && other.shared)
+                && (other.address.is_none() || local.is_none() || other.address == local)
         });
         if conflict {
             return Err(Errno::EADDRINUSE);
         }
-        all.push((local, self.process, shared));
-        Ok(Claim { network: self.network.clone(), key: (service, local, self.process, shared) })
+        let claimed = Claimed { address: local, process: self.process, shared };
+        all.push(claimed);
+        Ok(Claim { network: self.network.clone(), service, claimed })
     }
     fn watch_peer(&mut self, _remote_id: u32) {}
     fn entrust(&mut self, conn: adverb_cm::Id, farewell: &Transmit) {

@@ -124,26 +124,18 @@ pub struct Program {
 }
 
 /// Parameters of a CONNECT or ACCEPT.
-#[derive(Clone)]
-pub struct Param<'a> {
-    pub qpn: u32,
-    pub data: &'a [u8],
-    pub responder_resources: u8,
-    pub initiator_depth: u8,
-    pub retry_count: u8,
-    pub rnr_retry_count: u8,
-    pub qkey: u32,
-    pub valid: bool,
-}
+pub type Param<'a> = ConnParam<&'a [u8]>;
 
 pub const PARAM: Param<'_> = Param {
     qpn: 0x123,
-    data: b"",
+    qkey: 0,
+    private_data: b"",
+    srq: false,
     responder_resources: 4,
     initiator_depth: 2,
+    flow_control: true,
     retry_count: 6,
     rnr_retry_count: 5,
-    qkey: 0,
     valid: true,
 };
 
@@ -233,28 +225,13 @@ impl Program {
         self.tell(Request::Listen { id, backlog })
     }
 
-    fn param<'a>(p: &Param<'a>) -> ConnParam<&'a [u8]> {
-        ConnParam {
-            qpn: p.qpn,
-            qkey: p.qkey,
-            private_data: p.data,
-            srq: false,
-            responder_resources: p.responder_resources,
-            initiator_depth: p.initiator_depth,
-            flow_control: true,
-            retry_count: p.retry_count,
-            rnr_retry_count: p.rnr_retry_count,
-            valid: p.valid,
-        }
-    }
-
     pub fn connect(&mut self, id: u32, p: &Param<'_>) -> Result<(), Errno> {
         let ece = Ece { vendor_id: 7, attr_mod: 9 };
-        self.tell(Request::Connect { id, param: Program::param(p), ece })
+        self.tell(Request::Connect { id, param: *p, ece })
     }
     pub fn accept(&mut self, id: u32, uid: u64, p: &Param<'_>) -> Result<(), Errno> {
         let ece = Ece { vendor_id: 7, attr_mod: 10 };
-        self.tell(Request::Accept { id, uid, param: Program::param(p), ece })
+        self.tell(Request::Accept { id, uid, param: *p, ece })
     }
     /// ACCEPT without parameters, as `rdma_establish` sends it.
     pub fn establish(&mut self, id: u32) -> Result<(), Errno> {
@@ -337,6 +314,21 @@ impl Program {
         assert_eq!(self.expect(EventKind::AddrResolved).status, 0);
         self.resolve_route(id).unwrap();
         assert_eq!(self.expect(EventKind::RouteResolved).status, 0);
+        id
+    }
+
+    /// An id that has asked for a connection.
+    pub fn asks(&mut self, uid: u64, space: u16, to: &str) -> u32 {
+        let id = self.ready(uid, space, to);
+        self.connect(id, &PARAM).unwrap();
+        id
+    }
+
+    /// An id that listens.
+    pub fn listener(&mut self, uid: u64, space: u16, at: &str, backlog: u32) -> u32 {
+        let id = self.create(uid, space);
+        self.bind(id, at).unwrap();
+        self.listen(id, backlog).unwrap();
         id
     }
 

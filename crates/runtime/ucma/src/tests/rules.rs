@@ -1,5 +1,5 @@
 //! States, errors and replies of single commands.
-use super::flows::{A, PORT, two};
+use super::flows::{A, PORT, pair};
 use super::program::Got;
 use super::program::PARAM;
 use super::{Network, Program};
@@ -125,8 +125,7 @@ fn ucm_3_ports_are_shared_among_processes_only_on_purpose() {
 
 #[test]
 fn ucm_2_commands_out_of_turn() {
-    let n = Network::new(3);
-    let (mut a, _b) = two(&n);
+    let (_n, mut a, _b) = pair(3);
     let id = a.tcp(1);
     assert_eq!(a.resolve_route(id), Err(Errno::EINVAL));
     assert_eq!(a.connect(id, &PARAM), Err(Errno::EINVAL));

@@ -2,7 +2,8 @@
 use super::uninterrupted::Uninterrupted;
 use crate::abi::*;
 use crate::errno;
-use crate::verbs::caller::program_call;
+use crate::verbs::caller::{Caller, program_call};
+use adverb_check::{Kind, Source};
 use adverb_choice::Choice;
 use adverb_device::engine::attr::Cut;
 use adverb_device::engine::{Access, AttrMask, QpAttr};
@@ -53,16 +54,16 @@ pub enum What<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// A call that returns to this address, from a function with this frame pointer; 0 if unknown.
+    /// A call of this caller.
     ///
     /// # Safety
     /// The pointers are the program's arguments. They are valid until the call has returned, as the
     /// verb's manual page requires. The caller is on the program's stack.
-    pub unsafe fn returning_to(return_address: usize, frame: usize, what: What<'a>) -> Call<'a> {
+    pub unsafe fn of(caller: Caller, what: What<'a>) -> Call<'a> {
         // The loader's lock.
         let _part = Uninterrupted::begin();
         // SAFETY: the caller's promise.
-        let place = unsafe { program_call(return_address, frame) };
+        let place = unsafe { program_call(caller) };
         Call { what, place }
     }
 
@@ -131,25 +132,6 @@ impl CallOutcome {
     }
 }
 
-/// A kind of object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    Channel,
-    Cq,
-    Domain,
-    QueuePair,
-    Region,
-    Srq,
-}
-
-/// An object that has asynchronous events, by its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Numbered {
-    Cq(u32),
-    QueuePair(u32),
-    Srq(u32),
-}
-
 /// An event outside of calls with a before and an after.
 pub enum Event<'a> {
     /// An object was made. The number is the program's address of the object.
@@ -184,9 +166,9 @@ pub enum Event<'a> {
     EventsAcknowledged(&'a Cq, u32),
     /// An asynchronous event is acknowledged.
     AsyncEventAcknowledged(&'a Element),
-    /// An object is about to be destroyed. The call will wait for the acknowledgement of its
-    /// events.
-    Destroying(Numbered),
+    /// An object is about to be destroyed. The call will wait for the acknowledgement of the events
+    /// of these sources.
+    Destroying(&'a [Source]),
     /// A connection of rdma_cm begins: the id, and the queue pair.
     Connecting { id: u32, queue_pair: u32 },
     /// The program has read an event of rdma_cm: the id, the number of the event, and its status.

@@ -9,6 +9,7 @@
 //! - The instruments see the call.
 use super::call::{Call, CallOutcome, What};
 use super::list::{is_on, observe};
+use crate::verbs::caller::Caller;
 use adverb_os::Uncancelled;
 use core::ffi::{CStr, c_char};
 
@@ -25,7 +26,7 @@ type WordFn = unsafe extern "C" fn(u64, u64, u64, u64, u64, u64) -> u64;
 /// The instructions of a trampoline: the address of the site in a register, and a jump to `enter`.
 macro_rules! to_site {
     () => {
-        $crate::verbs::observers::control::by_processor!(
+        $crate::abi::by_processor!(
             "lea r11, [rip + 3f]\njmp {enter}",
             "adrp x16, 3f\nadd x16, x16, :lo12:3f\nb {enter}"
         )
@@ -44,20 +45,6 @@ macro_rules! site {
     };
 }
 
-/// The text for the processor.
-#[cfg(target_arch = "x86_64")]
-macro_rules! by_processor {
-    ($x86_64:literal, $aarch64:literal) => {
-        $x86_64
-    };
-}
-#[cfg(target_arch = "aarch64")]
-macro_rules! by_processor {
-    ($x86_64:literal, $aarch64:literal) => {
-        $aarch64
-    };
-}
-
 /// The entry of a context's table for a function: `stub!(module::function as "ibv_name")`.
 macro_rules! stub {
     ($target:path as $name:literal) => { {
@@ -73,7 +60,7 @@ macro_rules! stub {
         $crate::verbs::observers::control::like(Some($target), stub)
     } };
 }
-pub(crate) use {by_processor, site, stub, to_site};
+pub(crate) use {site, stub, to_site};
 
 /// A stub with the type of its function.
 pub fn like<F: Copy>(_function: Option<F>, stub: unsafe extern "C" fn()) -> Option<F> {
@@ -160,6 +147,6 @@ unsafe extern "C" fn call(
         return plain();
     }
     // SAFETY: the arguments are the program's.
-    let call = unsafe { Call::returning_to(return_address, frame, What::Named { name, args }) };
+    let call = unsafe { Call::of(Caller { return_address, frame }, What::Named { name, args }) };
     observe(&call, &mut || CallOutcome::word(plain())).result
 }

@@ -35,10 +35,6 @@ pub enum Kept {
 impl Observer for Hunting {
     type Kept = Kept;
 
-    fn name(&self) -> &'static str {
-        "hunt"
-    }
-
     fn begin(&self, when: When) {
         if when == When::Use {
             BEGUN.store(hunt::is_on(), Ordering::Relaxed);

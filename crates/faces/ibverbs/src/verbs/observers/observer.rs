@@ -22,9 +22,6 @@ pub trait Observer: Sync {
     /// dropped, so it must hold no lock in these calls.
     type Kept;
 
-    /// The name of the instrument.
-    fn name(&self) -> &'static str;
-
     /// Begins, if the process asks for the instrument. Called several times.
     fn begin(&self, when: When);
 
@@ -50,7 +47,8 @@ pub trait Observer: Sync {
 
 /// An [`Observer`] in the list, with any kept state.
 pub trait ListedObserver: Sync {
-    /// As [`Observer::name`].
+    /// The name of the type.
+    #[cfg(test)]
     fn name(&self) -> &'static str;
     /// As [`Observer::begin`].
     fn begin(&self, when: When);
@@ -63,8 +61,9 @@ pub trait ListedObserver: Sync {
 }
 
 impl<O: Observer> ListedObserver for O {
+    #[cfg(test)]
     fn name(&self) -> &'static str {
-        Observer::name(self)
+        core::any::type_name::<O>().rsplit("::").next().unwrap_or_default()
     }
 
     fn begin(&self, when: When) {

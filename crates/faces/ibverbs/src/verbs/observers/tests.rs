@@ -3,6 +3,7 @@ use super::call::{Call, CallOutcome, Event, Fork, What};
 use super::list::{LIST, nest, tell_each};
 use super::observer::{ListedObserver, Observer, When};
 use crate::abi::*;
+use crate::verbs::caller::Caller;
 use crate::verbs::{async_event, comp_channel, cq, device, pd, qp, srq};
 use core::cell::{Cell, RefCell};
 use core::ffi::c_int;
@@ -45,10 +46,6 @@ fn word(what: What<'_>) -> String {
 impl Observer for Fourth {
     /// The call.
     type Kept = String;
-
-    fn name(&self) -> &'static str {
-        "fourth"
-    }
 
     fn begin(&self, _: When) {}
 
@@ -106,7 +103,12 @@ fn all_noted() -> Vec<Noted> {
 
 fn arm() -> Call<'static> {
     // SAFETY: the handle is null, which instruments detect.
-    unsafe { Call::returning_to(0, 0, What::Arm { cq: null_mut(), solicited_only: false }) }
+    unsafe {
+        Call::of(
+            Caller { return_address: 0, frame: 0 },
+            What::Arm { cq: null_mut(), solicited_only: false },
+        )
+    }
 }
 
 /// `before` follows the order of the list, and `after` the reverse order.
@@ -121,17 +123,17 @@ fn the_order_of_instruments_is_that_of_the_list() {
     };
     assert_eq!(nest(&list, &arm(), &mut plain).code(), 7);
     let expected = [
-        "trace before",
-        "check before",
-        "hunt before",
-        "fourth before",
+        "Tracing before",
+        "Checking before",
+        "Hunting before",
+        "Fourth before",
         "before arm",
         "plain",
         "after arm: 7",
-        "fourth after",
-        "hunt after",
-        "check after",
-        "trace after",
+        "Fourth after",
+        "Hunting after",
+        "Checking after",
+        "Tracing after",
     ];
     assert_eq!(seen(), expected);
 
@@ -142,14 +144,14 @@ fn the_order_of_instruments_is_that_of_the_list() {
     REFUSES.set(false);
     assert_eq!(
         seen(),
-        ["trace before", "fourth before", "before arm", "fourth after", "trace after"]
+        ["Tracing before", "Fourth before", "before arm", "Fourth after", "Tracing after"]
     );
 
     // Locks taken before a fork are released in the reverse order.
     for (moment, expected) in [
-        (Fork::Before, ["trace", "check", "hunt", "fourth"]),
-        (Fork::Parent, ["fourth", "hunt", "check", "trace"]),
-        (Fork::Child, ["fourth", "hunt", "check", "trace"]),
+        (Fork::Before, ["Tracing", "Checking", "Hunting", "Fourth"]),
+        (Fork::Parent, ["Fourth", "Hunting", "Checking", "Tracing"]),
+        (Fork::Child, ["Fourth", "Hunting", "Checking", "Tracing"]),
     ] {
         tell_each(&list, &mut Event::Fork(moment));
         assert_eq!(seen(), expected);

@@ -7,7 +7,7 @@ use crate::handles::hot;
 use crate::pure::strings::ibv_wc_status_str;
 use crate::verbs::failure;
 use crate::verbs::observers::undefined::scramble;
-use crate::verbs::post::slice;
+use crate::verbs::post::{requests, slice};
 use adverb_check::{CodeAddress, Completed, Piece, Reads, Refused, Request, without_way};
 use adverb_device::engine::{QpState, QpType};
 use adverb_device::{Cq, Errno, Qp};
@@ -319,17 +319,12 @@ impl Check {
         let Some(queue_pair) = hot(qp).ok().map(|obj| obj.qp.clone()) else {
             return Ok(Kept::Nothing);
         };
-        let (mut requests, mut targets) = (Vec::new(), Vec::new());
-        let of = (queue_pair.signals_all(), queue_pair.qp_type() == QpType::XrcSend);
-        let mut next = wr;
-        while !next.is_null() {
-            // SAFETY: the caller's promise.
-            let (request, target) = unsafe { request_of(&*next, of, place) };
-            requests.push(request);
-            targets.extend(target);
-            // SAFETY: as above.
-            next = unsafe { (*next).next };
-        }
+        // SAFETY: the caller's promise.
+        let all = unsafe { requests(wr) };
+        // SAFETY: as above.
+        let all = all.map(|wr| unsafe { request_of(wr, &queue_pair, place) });
+        let (requests, targets): (Vec<_>, Vec<_>) = all.unzip();
+        let targets: Vec<_> = targets.into_iter().flatten().collect();
         let posting = self.posting(&queue_pair, requests, &targets, place);
         if !posting.is_short() {
             return Ok(Kept::Send(posting, None));
@@ -430,7 +425,7 @@ unsafe fn pieces(list: *const ibv_sge, num: c_int) -> Vec<Piece> {
 /// `wr` is a valid request of the program.
 unsafe fn request_of(
     wr: &ibv_send_wr,
-    (signals_all, is_xrc): (bool, bool),
+    queue_pair: &Qp,
     place: CodeAddress,
 ) -> (Request, Option<Piece>) {
     let has = |flag: u32| wr.send_flags & flag != 0;
@@ -458,13 +453,14 @@ unsafe fn request_of(
             _ => None,
         }
     };
+    let is_xrc = queue_pair.qp_type() == QpType::XrcSend;
     // SAFETY: a word of the union, which means nothing on other transports.
     let srq = if is_xrc { unsafe { wr.qp_type.xrc.remote_srqn } } else { 0 };
     let request = Request {
         srq,
         wr_id: wr.wr_id,
         at: core::ptr::from_ref(wr) as usize,
-        signaled: signals_all || has(IBV_SEND_SIGNALED),
+        signaled: queue_pair.signals_all() || has(IBV_SEND_SIGNALED),
         pieces,
         writes: reads,
         fenced: has(IBV_SEND_FENCE),
@@ -477,24 +473,18 @@ unsafe fn request_of(
 /// # Safety
 /// `wr` is a valid list of the program.
 unsafe fn receives(wr: *mut ibv_recv_wr, place: CodeAddress) -> Vec<Request> {
-    let mut all = Vec::new();
-    let mut next = wr;
-    while !next.is_null() {
+    let request_of = |wr: &ibv_recv_wr| Request {
+        wr_id: wr.wr_id,
+        at: core::ptr::from_ref(wr) as usize,
+        signaled: true,
         // SAFETY: the caller's promise.
-        let (wr, pieces) = unsafe { (&*next, pieces((*next).sg_list, (*next).num_sge)) };
-        let at = next as usize;
-        all.push(Request {
-            wr_id: wr.wr_id,
-            at,
-            signaled: true,
-            pieces,
-            writes: true,
-            place,
-            ..Request::default()
-        });
-        next = wr.next;
-    }
-    all
+        pieces: unsafe { pieces(wr.sg_list, wr.num_sge) },
+        writes: true,
+        place,
+        ..Request::default()
+    };
+    // SAFETY: the caller's promise.
+    unsafe { requests(wr) }.map(request_of).collect()
 }
 
 /// The meaning of a completion's status.

@@ -9,6 +9,7 @@
 //! rest. This is the thread that took the last event. It sleeps in this `epoll` without a time
 //! limit.
 use super::Check;
+use super::examiner::start_thread;
 use super::report::callers;
 use crate::abi::ibv_comp_channel;
 use crate::handles::live;
@@ -17,7 +18,6 @@ use adverb_threads::Task;
 use adverb_threads::call::{Limit, Line, On, Wait, Watched};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use std::fs::OpenOptions;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -64,15 +64,7 @@ impl Check {
         if self.watches.swap(true, Ordering::SeqCst) {
             return;
         }
-        // The program's signal handlers must run on the program's own threads.
-        let mut old = SigSet::empty();
-        let blocked =
-            pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut old));
-        let look = || self.look_after();
-        let spawned = blocked.is_ok()
-            && std::thread::Builder::new().name("adverb-check".into()).spawn(look).is_ok();
-        let _ = blocked.and_then(|()| pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&old), None));
-        if !spawned {
+        if !start_thread(|| self.look_after()) {
             self.watches.store(false, Ordering::SeqCst);
         }
     }

@@ -32,6 +32,17 @@ const LOOK: Duration = Duration::from_millis(20);
 /// on.
 pub(super) const LOOKS: u32 = 200;
 
+/// Starts a thread of the check, without signals: the program's signal handlers must run on the
+/// program's own threads.
+pub(super) fn start_thread(run: impl FnOnce() + Send + 'static) -> bool {
+    let mut old = SigSet::empty();
+    let blocked = pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut old));
+    let started = blocked.is_ok()
+        && std::thread::Builder::new().name("adverb-check".into()).spawn(run).is_ok();
+    let _ = blocked.and_then(|()| pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&old), None));
+    started
+}
+
 impl Check {
     /// Makes sure that this process has a thread for questions. The child of a fork gets its own
     /// thread at its first call.
@@ -40,17 +51,7 @@ impl Check {
         if self.examiner.swap(here, Ordering::SeqCst) == here {
             return;
         }
-        // The program's signal handlers must run on the program's own threads.
-        let mut old = SigSet::empty();
-        let blocked =
-            pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut old));
-        let spawned = std::thread::Builder::new()
-            .name("adverb-check".into())
-            .spawn(|| self.wait_for_questions());
-        if blocked.is_ok() {
-            let _ = pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&old), None);
-        }
-        if spawned.is_ok() {
+        if start_thread(|| self.wait_for_questions()) {
             fatal::watch(self.stuck_after.is_some());
         }
     }

@@ -105,10 +105,6 @@ pub struct Checking;
 impl Observer for Checking {
     type Kept = Kept;
 
-    fn name(&self) -> &'static str {
-        "check"
-    }
-
     fn begin(&self, when: When) {
         if when == When::Use {
             init();

@@ -4,9 +4,9 @@ use super::picture::source_of;
 use super::report::{place, way};
 use crate::abi::*;
 use crate::handles::hot;
-use crate::verbs::observers::call::{Event, Kind as Of, Numbered};
+use crate::verbs::observers::call::Event;
 use adverb_check::{
-    CM_EVENTS, CodeAddress, Kind, Ledger, Made, NOTHING_WITHIN, QueuePair, Region, Source,
+    CM_EVENTS, CodeAddress, Ledger, Made, NOTHING_WITHIN, QueuePair, Region, Source,
 };
 use adverb_device::engine::attr::{Cut, Narrow};
 use adverb_device::engine::{Access, AttrMask, QpAttr, QpState};
@@ -15,17 +15,6 @@ use std::time::{Duration, Instant};
 
 /// Time for a thread to acknowledge events while another thread destroys their object.
 const ACK_WAIT: Duration = Duration::from_millis(500);
-
-fn kind_of(kind: Of) -> Kind {
-    match kind {
-        Of::Channel => Kind::Channel,
-        Of::Cq => Kind::Cq,
-        Of::Domain => Kind::Domain,
-        Of::QueuePair => Kind::QueuePair,
-        Of::Region => Kind::Region,
-        Of::Srq => Kind::Srq,
-    }
-}
 
 impl Check {
     /// Handles events outside of calls.
@@ -36,9 +25,9 @@ impl Check {
                 // descriptors take the kernel 20 ms.
                 self.see_to_examiner();
                 let (place, way) = way();
-                self.tell(|ledger| ledger.made(kind_of(*kind), *handle, Made { place, way }));
+                self.tell(|ledger| ledger.made(*kind, *handle, Made { place, way }));
             }
-            Event::Ended(kind, handle) => self.tell(|ledger| ledger.ended(kind_of(*kind), *handle)),
+            Event::Ended(kind, handle) => self.tell(|ledger| ledger.ended(*kind, *handle)),
             Event::Cq { cq, ignores_overrun } => self.cq(cq, *ignores_overrun),
             Event::CqDestroyed(number) => self.tell(|ledger| ledger.cq_destroyed(*number)),
             Event::SrqDestroyed(srq) => self.tell(|ledger| ledger.srq_destroyed(srq.number())),
@@ -75,11 +64,7 @@ impl Check {
                     self.tell(|ledger| ledger.events_acknowledged(source, 1, at));
                 }
             }
-            Event::Destroying(Numbered::Cq(n)) => {
-                self.destroying(&[Source::Completion(*n), Source::Cq(*n)]);
-            }
-            Event::Destroying(Numbered::QueuePair(n)) => self.destroying(&[Source::QueuePair(*n)]),
-            Event::Destroying(Numbered::Srq(n)) => self.destroying(&[Source::Srq(*n)]),
+            Event::Destroying(sources) => self.destroying(sources),
             Event::Connecting { id, queue_pair } => {
                 self.tell(|ledger| ledger.connecting(*id, *queue_pair));
             }

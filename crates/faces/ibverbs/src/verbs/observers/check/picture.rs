@@ -8,6 +8,7 @@ use crate::abi::*;
 use crate::handles::{hot, session, this_thread};
 use crate::objects::CqObj;
 use crate::verbs::notify::name_code_with_path;
+use crate::verbs::post::{WorkRequest, requests};
 use adverb_check::{CodeAddress, PastCall, Source, ToldCall};
 use adverb_device::{Element, Errno};
 use core::ffi::c_int;
@@ -53,17 +54,17 @@ impl Check {
             What::Arm { cq, .. } => ("ibv_req_notify_cq", cq_of(cq), errno(code)),
             What::PostSend { qp, wr } => {
                 // SAFETY: the program's list.
-                ("ibv_post_send", qp_of(qp), unsafe { posted(code, wr, |wr| (wr.wr_id, wr.next)) })
+                ("ibv_post_send", qp_of(qp), unsafe { posted(code, wr) })
             }
             What::CompleteChain { qp } => ("ibv_wr_complete", qp_of(qp), errno(code)),
             What::PostRecv { qp, wr } => {
                 // SAFETY: the program's list.
-                ("ibv_post_recv", qp_of(qp), unsafe { posted(code, wr, |wr| (wr.wr_id, wr.next)) })
+                ("ibv_post_recv", qp_of(qp), unsafe { posted(code, wr) })
             }
             What::PostSrqRecv { srq, wr } => {
                 let queue = hot(srq).ok().map(|obj| Source::Srq(obj.srq.number()));
                 // SAFETY: as above.
-                ("ibv_post_srq_recv", queue, unsafe { posted(code, wr, |wr| (wr.wr_id, wr.next)) })
+                ("ibv_post_srq_recv", queue, unsafe { posted(code, wr) })
             }
             What::CqEvent { .. } => match &outcome.taken {
                 Taken::Completion(cq) => {
@@ -182,18 +183,12 @@ fn completion(wr_id: u64, queue_pair: u32, status: ibv_wc_status) -> String {
 
 /// # Safety
 /// `first` is a valid list of the program.
-unsafe fn posted<T>(code: c_int, first: *mut T, of: impl Fn(&T) -> (u64, *mut T)) -> Words {
+unsafe fn posted<T: WorkRequest>(code: c_int, first: *mut T) -> Words {
     if code != 0 {
         return errno(code);
     }
-    let (mut next, mut n, mut number) = (first, 0, 0);
-    while !next.is_null() {
-        // SAFETY: the caller's promise.
-        let (wr_id, after) = of(unsafe { &*next });
-        if n == 0 {
-            number = wr_id;
-        }
-        (next, n) = (after, n + 1);
-    }
-    if n == 0 { "".into() } else { count(n, format!("wr_id {number:#x}")) }
+    // SAFETY: the caller's promise.
+    let mut all = unsafe { requests(first) };
+    let first = all.next();
+    first.map_or("".into(), |wr| count(1 + all.count(), format!("wr_id {:#x}", wr.wr_id())))
 }

@@ -88,11 +88,6 @@ impl Stacks {
         instruction >> 26 == 0b10_0101 || instruction & 0xffff_fc1f == 0xd63f_0000
     }
 
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    fn follows_call(&self, _: usize) -> bool {
-        false
-    }
-
     /// Reads memory of the process through the kernel, because the memory may go at any moment.
     /// Answers the number of bytes read.
     pub fn read(&self, address: usize, into: &mut [u8]) -> usize {
@@ -132,9 +127,4 @@ pub(super) unsafe fn registers(context: *mut c_void) -> (usize, usize) {
     );
     #[cfg(target_arch = "aarch64")]
     return (context.pc as usize, context.sp as usize);
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    {
-        let _ = context;
-        (0, 0)
-    }
 }

@@ -3,7 +3,7 @@ use super::polls::{empty_poll, empty_polls_end};
 use super::{Kept, Post, Queue};
 use crate::abi::*;
 use crate::handles::hot;
-use crate::verbs::post::slice;
+use crate::verbs::post::{WorkRequest, requests, slice};
 use adverb_trace::{Done, Record, Request, now, record, thread};
 use core::ffi::c_int;
 
@@ -61,25 +61,20 @@ unsafe fn bytes(list: *const ibv_sge, num: c_int) -> u64 {
 /// # Safety
 /// `wr` is a valid list of the program.
 pub unsafe fn sends(qp: *mut ibv_qp, wr: *mut ibv_send_wr) -> Option<Kept> {
-    empty_polls_end();
     let queue_pair = hot(qp).ok().map(|obj| obj.qp.clone())?;
-    let (mut requests, mut at) = (Vec::new(), Vec::new());
-    let mut next = wr;
-    while !next.is_null() {
-        // SAFETY: the caller's promise.
-        let (wr, bytes) = unsafe { (&*next, bytes((*next).sg_list, (*next).num_sge)) };
+    let request_of = |wr: &ibv_send_wr| {
         let has = |flag: u32| wr.send_flags & flag != 0;
-        requests.push(Request {
+        Request {
             wr_id: wr.wr_id,
             opcode: wr.opcode,
-            bytes,
+            // SAFETY: the caller's promise.
+            bytes: unsafe { bytes(wr.sg_list, wr.num_sge) },
             signaled: queue_pair.signals_all() || has(IBV_SEND_SIGNALED),
             solicited: has(IBV_SEND_SOLICITED),
-        });
-        at.push(next as usize);
-        next = wr.next;
-    }
-    Some(Post::begin(Queue::Send(queue_pair.number()), requests, at))
+        }
+    };
+    // SAFETY: the caller's promise.
+    Some(unsafe { begin(Queue::Send(queue_pair.number()), wr, request_of) })
 }
 
 /// The program posts receives to a queue pair.
@@ -105,16 +100,22 @@ pub unsafe fn shared_receives(srq: *mut ibv_srq, wr: *mut ibv_recv_wr) -> Option
 /// # Safety
 /// `wr` is a valid list of the program.
 unsafe fn begin_receives(queue: Queue, wr: *mut ibv_recv_wr) -> Kept {
-    empty_polls_end();
-    let (mut requests, mut at) = (Vec::new(), Vec::new());
-    let mut next = wr;
-    while !next.is_null() {
+    let request_of = |wr: &ibv_recv_wr| {
         // SAFETY: the caller's promise.
-        let (wr, bytes) = unsafe { (&*next, bytes((*next).sg_list, (*next).num_sge)) };
+        let bytes = unsafe { bytes(wr.sg_list, wr.num_sge) };
         let (wr_id, opcode) = (wr.wr_id, RECEIVE);
-        requests.push(Request { wr_id, opcode, bytes, signaled: true, solicited: false });
-        at.push(next as usize);
-        next = wr.next;
-    }
-    Post::begin(queue, requests, at)
+        Request { wr_id, opcode, bytes, signaled: true, solicited: false }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { begin(queue, wr, request_of) }
+}
+
+/// # Safety
+/// `wr` is a valid list of the program.
+unsafe fn begin<T: WorkRequest>(queue: Queue, wr: *mut T, of: impl Fn(&T) -> Request) -> Kept {
+    empty_polls_end();
+    // SAFETY: the caller's promise.
+    let all = unsafe { requests(wr) };
+    let at = all.clone().map(|wr| core::ptr::from_ref(wr) as usize).collect();
+    Post::begin(queue, all.map(of).collect(), at)
 }

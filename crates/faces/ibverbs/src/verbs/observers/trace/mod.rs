@@ -70,40 +70,19 @@ impl Post {
         let taken = if result == 0 { all } else { first_refused() };
         let (t, d, tid, call) = (self.began, now() - self.began, thread(), call.into());
         let requests = self.requests;
-        record(&match self.queue {
-            Queue::Send(qp) => Record::Post { t, d, tid, call, qp, requests, taken, result },
-            Queue::Receive(qp) => Record::Receive {
-                t,
-                d,
-                tid,
-                call,
-                qp: Some(qp),
-                srq: None,
-                requests,
-                taken,
-                result,
-            },
-            Queue::Shared(srq) => Record::Receive {
-                t,
-                d,
-                tid,
-                call,
-                qp: None,
-                srq: Some(srq),
-                requests,
-                taken,
-                result,
-            },
-        });
+        let (qp, srq) = match self.queue {
+            Queue::Send(qp) => {
+                return record(&Record::Post { t, d, tid, call, qp, requests, taken, result });
+            }
+            Queue::Receive(qp) => (Some(qp), None),
+            Queue::Shared(srq) => (None, Some(srq)),
+        };
+        record(&Record::Receive { t, d, tid, call, qp, srq, requests, taken, result });
     }
 }
 
 impl Observer for Tracing {
     type Kept = Kept;
-
-    fn name(&self) -> &'static str {
-        "trace"
-    }
 
     fn begin(&self, _: When) {
         static ONCE: Once = Once::new();

@@ -104,26 +104,12 @@ pub unsafe fn destroy(public: *mut rdma_cm_id) -> ErrnoResult {
 
 /// `rdma_ack_cm_event`: frees the event. 0, or -1 with `errno` EINVAL for null and for an event
 /// acknowledged before.
-///
-/// # Safety
-/// `event` is an event of `rdma_get_cm_event`, or null.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[unsafe(naked)]
 pub unsafe extern "C-unwind" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
     #[cfg(target_arch = "x86_64")]
     core::arch::naked_asm!("mov rsi, [rsp]", "jmp {ack}", ack = sym ack_cm_event);
     #[cfg(target_arch = "aarch64")]
     core::arch::naked_asm!("mov x1, x30", "b {ack}", ack = sym ack_cm_event);
-}
-
-/// The same for processors on which we do not read the return address.
-///
-/// # Safety
-/// As above.
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub unsafe extern "C-unwind" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { ack_cm_event(event, 0) }
 }
 
 unsafe extern "C-unwind" fn ack_cm_event(event: *mut rdma_cm_event, place: usize) -> c_int {
@@ -154,9 +140,6 @@ unsafe fn acknowledge(event: *mut rdma_cm_event, place: usize) -> ErrnoResult {
 }
 
 /// `rdma_destroy_id`: waits until all events of the id have been acknowledged.
-///
-/// # Safety
-/// The queue pair of the id has been destroyed, and the id is not used any more.
 pub unsafe extern "C-unwind" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: the caller's word.
     zero_or_minus_one(unsafe { destroy(id) })

@@ -1,11 +1,12 @@
 //! The handles by which the program knows a queue pair: one or several.
-use super::observers::call::{Event, Kind};
-use super::observers::list::tell;
-use super::observers::table;
-use super::{files, wr_api};
 use crate::abi::*;
-use crate::handles::{Origin, Reserved};
+use crate::handles::{FileId, Origin, Reserved};
 use crate::objects::QpObj;
+use crate::verbs::observers::call::Event;
+use crate::verbs::observers::list::tell;
+use crate::verbs::observers::table;
+use crate::verbs::{files, wr_api};
+use adverb_check::Kind;
 use adverb_device::Qp;
 use adverb_device::engine::QpType;
 use adverb_sync::lock_api::RawMutex as _;
@@ -13,16 +14,22 @@ use adverb_sync::{Mutex, RawMutex};
 use core::cell::UnsafeCell;
 use std::sync::Arc;
 
-/// Queue pairs that can have several handles: the address of the queue pair, and one handle, per
-/// entry. Events name the oldest handle that is alive. That is the handle of the context the events
-/// come from, as long as it exists.
-static OPENED: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
+/// A handle of a queue pair that can have several handles.
+struct Opened {
+    /// The address of the queue pair.
+    qp: usize,
+    handle: usize,
+}
+
+/// Events name the oldest handle that is alive. That is the handle of the context the events come
+/// from, as long as it exists.
+static OPENED: Mutex<Vec<Opened>> = Mutex::new(Vec::new());
 
 /// Gives a queue pair to the program.
-pub(super) fn enter(
+pub fn enter(
     place: Reserved<QpObj>,
     mut base: ibv_qp,
-    file: usize,
+    file: FileId,
     qp: Arc<Qp>,
     extended: bool,
     custom: Option<crate::objects::CustomMemory>,
@@ -42,10 +49,10 @@ pub(super) fn enter(
     if qp.qp_type() == QpType::XrcRecv {
         let mut opened = OPENED.lock();
         let shared = Arc::as_ptr(&qp) as usize;
-        if !opened.iter().any(|(qp, _)| *qp == shared) {
+        if !opened.iter().any(|opened| opened.qp == shared) {
             qp.set_cookie(handle);
         }
-        opened.push((shared, handle));
+        opened.push(Opened { qp: shared, handle });
     } else {
         qp.set_cookie(handle);
     }
@@ -59,16 +66,16 @@ pub(super) fn enter(
 }
 
 /// From here on, events do not name this handle, if its queue pair has another one.
-pub(super) fn leave(handle: *mut ibv_qp, qp: &Arc<Qp>) {
+pub fn leave(handle: *mut ibv_qp, qp: &Arc<Qp>) {
     if qp.qp_type() != QpType::XrcRecv {
         return;
     }
     let mut opened = OPENED.lock();
-    opened.retain(|(_, other)| *other != handle as usize);
+    opened.retain(|other| other.handle != handle as usize);
     let place = Arc::as_ptr(qp) as usize;
     if qp.cookie() == handle as usize
-        && let Some((_, other)) = opened.iter().find(|(qp, _)| *qp == place)
+        && let Some(other) = opened.iter().find(|other| other.qp == place)
     {
-        qp.set_cookie(*other);
+        qp.set_cookie(other.handle);
     }
 }
