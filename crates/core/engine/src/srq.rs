@@ -7,7 +7,6 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
 #[cfg(test)]
-#[path = "srq_tests.rs"]
 mod tests;
 
 /// A shared receive queue.

@@ -12,9 +12,9 @@ use adverb_sync::Mutex;
 use crate::LinkError;
 pub(crate) use crate::bare::{bare_socket, socket_addr};
 use crate::looped;
-use crate::origin_kind::LastOrigin;
+use crate::origin::kind::LastOrigin;
 use crate::sources::{SEND_BUFFER, Sources};
-use crate::steer_table::SteerState;
+use crate::steer::table::SteerState;
 use crate::types::{AddrIndex, Config, SourcePort};
 
 /// The socket of one local address, bound and never connected.

@@ -14,7 +14,7 @@ use crate::LinkError;
 use crate::address::{self, AddressSocket, bare_socket};
 use crate::looped;
 use crate::sources::Sources;
-use crate::steer_table::SteerState;
+use crate::steer::table::SteerState;
 use crate::types::{AddrIndex, Config};
 use crate::udp::UdpLink;
 

@@ -12,7 +12,7 @@ use adverb_os::sys::{self, Received};
 use crate::address::AddressSocket;
 use crate::buffers::RxBuffers;
 use crate::datagram::Datagram;
-use crate::origin_kind::Origin;
+use crate::origin::kind::Origin;
 use crate::packet::{BTH_LEN, MAX_PACKET, Proof, RxPacket, Sink, dest_qpn};
 use crate::stats::add;
 use crate::types::RxFrom;

@@ -12,8 +12,6 @@ use slots::Slots;
 
 mod access;
 mod fast;
-#[cfg(test)]
-mod fast_tests;
 mod slots;
 #[cfg(test)]
 mod tests;
