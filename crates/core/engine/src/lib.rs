@@ -35,7 +35,6 @@ extern crate std;
 pub mod attr;
 pub mod catalogue;
 pub mod cause;
-mod cause_words;
 mod clock;
 pub mod completion;
 pub mod cq;
