@@ -1,6 +1,7 @@
 //! Private data and other bytes of a fixed size.
 use core::fmt;
 use core::ops::Deref;
+use thiserror::Error;
 
 /// `N` bytes of a MAD that the connection manager carries without reading them. Shorter data is
 /// padded with zeros. Only the consumers know how many bytes are meaningful.
@@ -8,21 +9,14 @@ use core::ops::Deref;
 pub struct Data<const N: usize>(pub [u8; N]);
 
 /// The data is longer than the message allows.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("{got} bytes of private data, the message has room for {max}")]
 pub struct TooLong {
     /// Largest number of bytes.
     pub max: usize,
     /// Number of bytes in the data.
     pub got: usize,
 }
-
-impl fmt::Display for TooLong {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes of private data, the message has room for {}", self.got, self.max)
-    }
-}
-
-impl core::error::Error for TooLong {}
 
 impl<const N: usize> Data<N> {
     /// Zeros only.

@@ -1,14 +1,16 @@
 //! Errors of commands.
 use crate::data::TooLong;
 use crate::types::{Id, Listener, Path, State};
-use core::fmt;
+use thiserror::Error;
 
 /// Why a command failed. A failed command changes nothing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum CommandError {
     /// No such id: it never existed, or it has been released.
+    #[error("no connection has the id {:#x}", .0.0)]
     UnknownId(Id),
     /// The state of the id does not allow the command.
+    #[error("{command} is not possible in the state {state:?}")]
     WrongState {
         /// The command.
         command: &'static str,
@@ -16,16 +18,22 @@ pub enum CommandError {
         state: State,
     },
     /// More private data or additional information than the message can hold.
-    TooLong(TooLong),
+    #[error(transparent)]
+    TooLong(#[from] TooLong),
     /// The limit [`crate::Config::max_connections`] is reached.
+    #[error("there are {0} connections, as many as are allowed; release some")]
     TooManyConnections(usize),
     /// There is already a listener for the service id and address.
+    #[error("service id {0:#x} is listened on already")]
     ServiceInUse(u64),
     /// No such listener.
+    #[error("there is no listener {}", .0.0)]
     UnknownListener(Listener),
     /// The addresses of the path are of different families.
+    #[error("{} and {} are of different address families", .0.local, .0.remote)]
     MixedAddresses(Path),
     /// A value does not fit in its field.
+    #[error("{field} is {value}, at most {max} fits")]
     OutOfRange {
         /// The name of the field.
         field: &'static str,
@@ -35,36 +43,3 @@ pub enum CommandError {
         max: u64,
     },
 }
-
-impl From<TooLong> for CommandError {
-    fn from(e: TooLong) -> Self {
-        CommandError::TooLong(e)
-    }
-}
-
-impl fmt::Display for CommandError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            CommandError::UnknownId(Id(id)) => write!(f, "no connection has the id {id:#x}"),
-            CommandError::WrongState { command, state } => {
-                write!(f, "{command} is not possible in the state {state:?}")
-            }
-            CommandError::TooLong(e) => e.fmt(f),
-            CommandError::TooManyConnections(max) => {
-                write!(f, "there are {max} connections, as many as are allowed; release some")
-            }
-            CommandError::ServiceInUse(service) => {
-                write!(f, "service id {service:#x} is listened on already")
-            }
-            CommandError::UnknownListener(Listener(n)) => write!(f, "there is no listener {n}"),
-            CommandError::MixedAddresses(Path { local, remote }) => {
-                write!(f, "{local} and {remote} are of different address families")
-            }
-            CommandError::OutOfRange { field, value, max } => {
-                write!(f, "{field} is {value}, at most {max} fits")
-            }
-        }
-    }
-}
-
-impl core::error::Error for CommandError {}

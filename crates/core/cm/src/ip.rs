@@ -1,7 +1,7 @@
 //! Connections by address and port over InfiniBand (IBTA annex A11): the service ids of ports, and
 //! the header of 36 bytes before a program's private data in REQ and SIDR_REQ.
-use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use thiserror::Error;
 
 /// Length of [`IpHeader`] in bytes.
 pub const IP_HEADER_LEN: usize = 36;
@@ -38,31 +38,18 @@ pub struct IpHeader {
 }
 
 /// Why bytes are not an IP header.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
 pub enum IpHeaderError {
     /// Fewer than 36 bytes.
+    #[error("{0} bytes of private data, the RDMA IP CM header takes {IP_HEADER_LEN}")]
     TooShort(usize),
     /// The version is not 0.0.
+    #[error("RDMA IP CM header of version {}.{}, expected 0.0", .0 >> 4, .0 & 15)]
     Version(u8),
     /// Neither IPv4 nor IPv6.
+    #[error("IP version {0}, expected 4 or 6")]
     IpVersion(u8),
 }
-
-impl fmt::Display for IpHeaderError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            IpHeaderError::TooShort(n) => {
-                write!(f, "{n} bytes of private data, the RDMA IP CM header takes {IP_HEADER_LEN}")
-            }
-            IpHeaderError::Version(v) => {
-                write!(f, "RDMA IP CM header of version {}.{}, expected 0.0", v >> 4, v & 15)
-            }
-            IpHeaderError::IpVersion(v) => write!(f, "IP version {v}, expected 4 or 6"),
-        }
-    }
-}
-
-impl core::error::Error for IpHeaderError {}
 
 impl IpHeader {
     /// Creates a header; `None` if the addresses are of different families.

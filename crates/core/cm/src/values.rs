@@ -1,6 +1,7 @@
 //! Constants and small values of MADs.
 use crate::bits::MAD_LEN;
 use core::fmt;
+use thiserror::Error;
 
 /// Management class of the connection manager.
 pub const CM_CLASS: u8 = 0x07;
@@ -80,39 +81,24 @@ impl fmt::Display for SidrStatus {
 }
 
 /// Why bytes are not a message of the connection manager.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
 pub enum MadError {
     /// Not 256 bytes.
+    #[error("{0} bytes, a MAD has {MAD_LEN}")]
     Length(usize),
     /// The base version is not 1.
+    #[error("MAD base version {0}, expected {BASE_VERSION}")]
     BaseVersion(u8),
     /// The management class is not 7.
+    #[error("management class {0:#04x}, expected {CM_CLASS:#04x} (CM)")]
     Class(u8),
     /// The class version is not 2.
+    #[error("CM class version {0}, expected {CM_CLASS_VERSION}")]
     ClassVersion(u8),
     /// The method is not Send (3).
+    #[error("MAD method {0:#04x}, expected {METHOD_SEND:#04x} (Send)")]
     Method(u8),
     /// No message has this attribute id.
+    #[error("no CM message has the attribute id {0:#06x}")]
     Attribute(u16),
 }
-
-impl fmt::Display for MadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            MadError::Length(n) => write!(f, "{n} bytes, a MAD has {MAD_LEN}"),
-            MadError::BaseVersion(v) => write!(f, "MAD base version {v}, expected {BASE_VERSION}"),
-            MadError::Class(c) => {
-                write!(f, "management class {c:#04x}, expected {CM_CLASS:#04x} (CM)")
-            }
-            MadError::ClassVersion(v) => {
-                write!(f, "CM class version {v}, expected {CM_CLASS_VERSION}")
-            }
-            MadError::Method(m) => {
-                write!(f, "MAD method {m:#04x}, expected {METHOD_SEND:#04x} (Send)")
-            }
-            MadError::Attribute(a) => write!(f, "no CM message has the attribute id {a:#06x}"),
-        }
-    }
-}
-
-impl core::error::Error for MadError {}

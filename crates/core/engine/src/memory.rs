@@ -1,6 +1,6 @@
 //! Access to application memory as a trait: the engine checks keys and names ranges; the host reads
 //! and writes.
-use core::fmt;
+use thiserror::Error;
 
 /// A checked range of registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,8 @@ pub enum RangeKind {
 }
 
 /// The host could not reach the memory: the page is not mapped or not writable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("memory at {addr:#x} is not mapped, or not with the access needed")]
 pub struct MemoryFault {
     /// First unreachable address.
     pub addr: u64,
@@ -41,12 +42,6 @@ impl MemoryFault {
     /// The payload is at fault and not the memory: the sender took the payload back during the
     /// copy. The packet is dropped.
     pub const WITHDRAWN: MemoryFault = MemoryFault { addr: u64::MAX };
-}
-
-impl fmt::Display for MemoryFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "memory at {:#x} is not mapped, or not with the access needed", self.addr)
-    }
 }
 
 /// A 64-bit atomic on host-order memory (IBTA 9.4.5).

@@ -2,19 +2,12 @@
 //! allocated here, by calls that can fail.
 use alloc::collections::{TryReserveError, VecDeque};
 use alloc::vec::Vec;
-use core::fmt;
+use thiserror::Error;
 
 /// There is no memory for a queue or a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("there is no memory for so many entries")]
 pub struct OutOfMemory;
-
-impl fmt::Display for OutOfMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("there is no memory for so many entries")
-    }
-}
-
-impl core::error::Error for OutOfMemory {}
 
 impl From<TryReserveError> for OutOfMemory {
     fn from(_: TryReserveError) -> Self {

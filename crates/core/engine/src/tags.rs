@@ -16,7 +16,6 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
 #[cfg(test)]
-#[path = "tags_tests.rs"]
 mod tests;
 
 /// Most scatter/gather entries of a tagged buffer.

@@ -46,10 +46,11 @@ impl fmt::Debug for Gid {
 pub struct PdId(pub u32);
 
 /// Path MTU; the discriminants are the IBTA codes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(u8)]
 #[allow(missing_docs)]
 pub enum PathMtu {
+    #[default]
     Mtu256 = 1,
     Mtu512 = 2,
     Mtu1024 = 3,
@@ -116,10 +117,11 @@ impl QpType {
 }
 
 /// The states of a queue pair (IBTA 10.3.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[repr(u8)]
 #[allow(missing_docs)]
 pub enum QpState {
+    #[default]
     Reset = 0,
     Init = 1,
     Rtr = 2,

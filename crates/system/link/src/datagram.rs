@@ -8,7 +8,7 @@ use adverb_wire::icrc::Solver;
 
 use crate::address::AddressSocket;
 use crate::icrc::{ICRC_LEN, Sums};
-use crate::origin_kind::Origin;
+use crate::origin::kind::Origin;
 use crate::packet::{BTH_LEN, MAX_PACKET, Proof, RxPacket, RxRun, Sink, dest_qpn};
 use crate::stats::add;
 use crate::udp::UdpLink;

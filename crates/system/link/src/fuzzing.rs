@@ -8,7 +8,7 @@ use adverb_os::sys::Received;
 
 use crate::buffers::RxBuffers;
 use crate::datagram::Datagram;
-use crate::origin_kind::Origin;
+use crate::origin::kind::Origin;
 use crate::packet::Sink;
 use crate::steer::SteeringTest;
 use crate::types::{AddrIndex, Config, LocalPorts};

@@ -6,6 +6,8 @@
 //! port at all addresses ([`crate::everywhere`]). So a packet with a source address of this machine
 //! is accepted only if this process has a socket at the address, and the source port is the link's.
 
+pub(crate) mod kind;
+
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
@@ -15,11 +17,11 @@ use adverb_os::sys;
 
 use crate::address::AddressSocket;
 use crate::buffers::RxBuffers;
-use crate::origin_kind::{LastOrigin, Origin};
 use crate::packet::each;
 use crate::stats::add;
 use crate::types::LocalPorts;
 use crate::udp::{Sockets, UdpLink};
+use kind::{LastOrigin, Origin};
 
 /// The most reads of one socket before a new socket counts.
 const MOST_READ: usize = 1024;

@@ -7,6 +7,7 @@
 //! only costs time, because a process forwards misdirected packets to their owners.
 
 mod program;
+pub(crate) mod table;
 
 use std::hash::{BuildHasher, Hasher};
 use std::io;

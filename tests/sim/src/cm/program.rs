@@ -1,10 +1,10 @@
 //! A program that takes the usual steps of a connection, and sometimes other steps.
 use super::net::{address, host_of};
 use super::oracle::{Attempt, AttemptEnd, EndOutcome};
-use super::process::{Mine, NOBODY, Plan, SERVICE};
+use super::process::{LOOKED_UP, Mine, NOBODY, Plan, SERVICE};
 use super::world::World;
 use crate::verdict::{Check, Violation, ensure};
-use adverb_cm::mad::{Rep, Req};
+use adverb_cm::mad::{Rep, SidrStatus};
 use adverb_cm::{
     Accept, ConnectRequest, Data, Ece, Ending, Event, Id, MAD_LEN, MadKind, Path, QpKind,
     RejectReason, State, Timing,
@@ -15,7 +15,7 @@ fn words(attempt: usize, side: usize) -> Vec<u8> {
     format!("farewell {side} of {attempt}").into_bytes()
 }
 
-fn data<const N: usize>(attempt: usize) -> Data<N> {
+pub(super) fn data<const N: usize>(attempt: usize) -> Data<N> {
     Data::new(&(attempt as u64 + 1).to_be_bytes()).unwrap_or(Data::EMPTY)
 }
 
@@ -27,14 +27,14 @@ fn attempt_of(bytes: &[u8]) -> Result<usize, Violation> {
         .ok_or_else(|| Violation("private data that nobody sent".into()))
 }
 
-fn refused(e: adverb_cm::CommandError) -> Violation {
+pub(super) fn refused(e: adverb_cm::CommandError) -> Violation {
     Violation(format!("a command is refused: {e}"))
 }
 
 impl World {
     /// Draws whether the program does something unusual: `wild` is in thousandths. Never while the
     /// world winds up.
-    fn wild(&mut self) -> bool {
+    pub(super) fn wild(&mut self) -> bool {
         let rate = self.config.wild;
         !self.winding_up && self.rng.chance(rate)
     }
@@ -99,9 +99,11 @@ impl World {
         }
         self.mix(who as u64);
         match plan {
-            Plan::Connect if self.winding_up => {}
+            Plan::Connect | Plan::Lookup if self.winding_up => {}
             Plan::Connect => self.connect(who)?,
+            Plan::Lookup => self.lookup(who)?,
             Plan::Answer(id) => self.answer(who, id)?,
+            Plan::AnswerLookup(id) => self.answer_lookup(who, id)?,
             Plan::Confirm(id) => self.confirm(who, id)?,
             Plan::Heard(id) => self.heard(who, id)?,
             Plan::Data(id) => self.send_data(who, id),
@@ -116,9 +118,15 @@ impl World {
         self.settle(who)
     }
 
-    fn connect(&mut self, who: usize) -> Check {
+    /// The path to another host.
+    pub(super) fn elsewhere(&mut self, who: usize) -> Path {
         let host = self.processes[who].host;
         let to = (host + 1 + self.rng.index(self.config.hosts - 1)) % self.config.hosts;
+        Path { local: address(host), remote: address(to) }
+    }
+
+    fn connect(&mut self, who: usize) -> Check {
+        let (host, path) = (self.processes[who].host, self.elsewhere(who));
         let (number, hasty) = (self.attempts.len(), self.config.hasty);
         let Some(qpn) = self.processes[who].number(hasty, number) else {
             // All numbers are taken: the program tries later.
@@ -127,7 +135,6 @@ impl World {
         };
         self.attempts
             .push(Attempt { farewell: [words(number, 0), words(number, 1)], ..Attempt::default() });
-        let path = Path { local: address(host), remote: address(to) };
         let nobody = self.wild() && self.rng.chance(300);
         let request = request(path, if nobody { NOBODY } else { SERVICE }, host, qpn, number);
         let now = self.now;
@@ -135,7 +142,8 @@ impl World {
         ensure!(self.ids.insert(id), "{id:?} is given out twice");
         self.note(|| {
             format!(
-                "process {who}: {id:?} is connection {number}, queue pair {qpn:#x}, to host {to}"
+                "process {who}: {id:?} is connection {number}, queue pair {qpn:#x}, to {}",
+                path.remote
             )
         });
         let mine = Mine { attempt: number, passive: None, qpn: Some(qpn), peer: None };
@@ -148,7 +156,14 @@ impl World {
 
     fn on_event(&mut self, who: usize, id: Id, event: Event) -> Check {
         match event {
-            Event::Request { path, req, .. } => return self.on_request(who, id, path, &req),
+            Event::Request { path, req, .. } => {
+                let peer = Some((host_of(path.remote), req.qpn));
+                return self.on_request(who, id, &req.private_data.0, peer, Plan::Answer(id));
+            }
+            Event::SidrRequest { req, .. } => {
+                let plan = Plan::AnswerLookup(id);
+                return self.on_request(who, id, &req.private_data.0, None, plan);
+            }
             Event::Delayed(_) => return Ok(()),
             _ => {}
         }
@@ -171,11 +186,17 @@ impl World {
                 return Ok(());
             }
             Event::TimewaitExit => {
-                ensure!(end.outcome.is_some(), "time-wait of a connection that stands: {end:?}");
+                let ended = end.outcome.is_some() && !std::mem::replace(&mut end.rested, true);
+                ensure!(ended, "time-wait of a connection that stands, or twice: {end:?}");
                 return Ok(());
             }
             Event::Rejected(_) => EndOutcome::Rejected,
             Event::Unanswered { .. } => EndOutcome::Unanswered,
+            Event::SidrReply(rep) => {
+                let right = rep.status() != SidrStatus::SUCCESS || (rep.qpn, rep.qkey) == LOOKED_UP;
+                ensure!(right, "an answer that nobody gave: {rep:?}");
+                EndOutcome::LookedUp
+            }
             Event::Disconnected(ending) => {
                 // A DREQ may overtake the RTU, and a refusal ends an accepted request.
                 ensure!(
@@ -197,16 +218,23 @@ impl World {
         Ok(())
     }
 
-    fn on_request(&mut self, who: usize, id: Id, path: Path, req: &Req) -> Check {
+    /// A request or a lookup of an attempt, which the private data names.
+    fn on_request(
+        &mut self,
+        who: usize,
+        id: Id,
+        private_data: &[u8],
+        peer: Option<(usize, u32)>,
+        plan: Plan,
+    ) -> Check {
         ensure!(self.ids.insert(id), "{id:?} is given out twice");
-        let attempt = attempt_of(&req.private_data.0)?;
+        let attempt = attempt_of(private_data)?;
         ensure!(attempt < self.attempts.len(), "a request of nobody's");
         let passive = self.attempts[attempt].passive.len();
         self.attempts[attempt].passive.push(AttemptEnd::default());
-        let peer = Some((host_of(path.remote), req.qpn));
         let mine = Mine { attempt, passive: Some(passive), qpn: None, peer };
         self.processes[who].mine.insert(id, mine);
-        self.plan_soon(who, Plan::Answer(id));
+        self.plan_soon(who, plan);
         Ok(())
     }
 
@@ -297,7 +325,15 @@ impl World {
             return Ok(());
         }
         if self.wild() {
-            return self.let_go(who, id);
+            if self.rng.chance(500) {
+                return self.let_go(who, id);
+            }
+            let reason = RejectReason::CONSUMER_DEFINED;
+            self.processes[who].endpoint.reject(id, reason, b"", b"no").map_err(refused)?;
+            mine.end(&mut self.attempts).over(EndOutcome::GaveUp)?;
+            self.quiet(who, id);
+            self.plan_soon(who, Plan::LetGo(id));
+            return Ok(());
         }
         self.processes[who].endpoint.established(id).map_err(refused)?;
         mine.end(&mut self.attempts).made = true;
@@ -366,7 +402,7 @@ impl World {
         Ok(())
     }
 
-    fn let_go(&mut self, who: usize, id: Id) -> Check {
+    pub(super) fn let_go(&mut self, who: usize, id: Id) -> Check {
         let now = self.now;
         let Some(mine) = self.processes[who].mine.get(&id).cloned() else { return Ok(()) };
         let end = mine.end(&mut self.attempts);

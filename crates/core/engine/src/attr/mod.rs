@@ -1,6 +1,7 @@
 //! Queue pair attributes: the fields of `ibv_modify_qp` and the rules of its transitions.
 use crate::types::{Access, Gid, PathMtu, QpState, Qpn};
 use core::fmt;
+use thiserror::Error;
 
 mod narrow;
 mod rules;
@@ -107,7 +108,7 @@ pub struct QpCap {
 }
 
 /// The attributes of a queue pair. Codes (timeout, RNR timer) are stored as given by the API.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[allow(missing_docs)]
 pub struct QpAttr {
     pub state: QpState,
@@ -142,83 +143,25 @@ pub struct QpAttr {
     pub rate_limit: u32,
 }
 
-impl Default for QpAttr {
-    fn default() -> Self {
-        QpAttr {
-            state: QpState::Reset,
-            cur_state: QpState::Reset,
-            path_mtu: PathMtu::Mtu256,
-            path_mig_state: 0,
-            qkey: 0,
-            rq_psn: 0,
-            sq_psn: 0,
-            dest_qpn: 0,
-            access: Access::empty(),
-            cap: QpCap::default(),
-            av: AddressVector::default(),
-            alt_av: AddressVector::default(),
-            pkey_index: 0,
-            alt_pkey_index: 0,
-            en_sqd_async_notify: false,
-            sq_draining: false,
-            max_rd_atomic: 0,
-            max_dest_rd_atomic: 0,
-            min_rnr_timer: 0,
-            port_num: 0,
-            timeout: 0,
-            retry_cnt: 0,
-            rnr_retry: 0,
-            alt_port_num: 0,
-            alt_timeout: 0,
-            rate_limit: 0,
-        }
-    }
-}
-
 /// Why a modify was refused (EINVAL). Nothing was changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[allow(missing_docs)]
 pub enum AttrError {
     /// The transition does not exist.
-    BadTransition {
-        /// Current state.
-        from: QpState,
-        /// Requested state.
-        to: QpState,
-    },
+    #[error("no transition from {from:?} to {to:?}")]
+    BadTransition { from: QpState, to: QpState },
     /// `IBV_QP_CUR_STATE` does not match.
-    NotInState {
-        /// Claimed state.
-        claimed: QpState,
-        /// Current state.
-        actual: QpState,
-    },
+    #[error("IBV_QP_CUR_STATE says {claimed:?}, the queue pair is in {actual:?}")]
+    NotInState { claimed: QpState, actual: QpState },
     /// Attributes are missing that this transition needs on this QP type.
-    Missing {
-        /// The missing attributes.
-        attrs: AttrMask,
-        /// Transition.
-        from: QpState,
-        /// Transition.
-        to: QpState,
-    },
+    #[error("{from:?} to {to:?} needs {}", AttrNames(*.attrs))]
+    Missing { attrs: AttrMask, from: QpState, to: QpState },
     /// Attributes that may not be given on this transition.
-    NotAllowed {
-        /// The surplus attributes.
-        attrs: AttrMask,
-        /// Transition.
-        from: QpState,
-        /// Transition.
-        to: QpState,
-    },
-    /// A value is out of range.
-    BadValue {
-        /// Attribute in verbs' words, e.g. `IBV_QP_TIMEOUT`.
-        attr: &'static str,
-        /// Value given.
-        value: u64,
-        /// The rule.
-        rule: &'static str,
-    },
+    #[error("{from:?} to {to:?} does not take {}", AttrNames(*.attrs))]
+    NotAllowed { attrs: AttrMask, from: QpState, to: QpState },
+    /// A value is out of range; `attr` is the attribute in verbs' words, e.g. `IBV_QP_TIMEOUT`.
+    #[error("{attr} is {value}: {rule}")]
+    BadValue { attr: &'static str, value: u64, rule: &'static str },
 }
 
 /// Names of the attributes in a mask, in verbs' words.
@@ -232,25 +175,3 @@ impl fmt::Display for AttrNames {
         Ok(())
     }
 }
-
-impl fmt::Display for AttrError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AttrError::BadTransition { from, to } => {
-                write!(f, "no transition from {from:?} to {to:?}")
-            }
-            AttrError::NotInState { claimed, actual } => {
-                write!(f, "IBV_QP_CUR_STATE says {claimed:?}, the queue pair is in {actual:?}")
-            }
-            AttrError::Missing { attrs, from, to } => {
-                write!(f, "{from:?} to {to:?} needs {}", AttrNames(*attrs))
-            }
-            AttrError::NotAllowed { attrs, from, to } => {
-                write!(f, "{from:?} to {to:?} does not take {}", AttrNames(*attrs))
-            }
-            AttrError::BadValue { attr, value, rule } => write!(f, "{attr} is {value}: {rule}"),
-        }
-    }
-}
-
-impl core::error::Error for AttrError {}

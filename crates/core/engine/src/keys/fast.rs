@@ -14,6 +14,9 @@ use crate::{AtomicOp, KeyTable};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
+#[cfg(test)]
+mod tests;
+
 /// Bytes of a page of a fast-registered region.
 pub const PAGE: u64 = 4096;
 

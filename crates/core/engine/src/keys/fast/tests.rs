@@ -1,4 +1,4 @@
-use super::*;
+use crate::keys::*;
 use crate::memory::{Memory, MemoryFault, RangeKind};
 use crate::{AtomicOp, Range};
 use proptest::prelude::*;
