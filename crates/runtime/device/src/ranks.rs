@@ -30,8 +30,7 @@ adverb_sync::ranks! {
     MadClaim = "a claim of a service";
     /// The services that this process listens for. Nothing more.
     MadServices = "the services that are listened for";
-    /// Requests that arrived before the process listened. If there is no room for a request, the
-    /// request is answered under the lock, which may open an address.
+    /// Requests that arrived before the process listened. Nothing more.
     MadEarly = "requests that arrived early";
     /// The state of a work queue: held while its queue pair is modified.
     WorkQueue = "a work queue";
@@ -80,8 +79,6 @@ adverb_sync::ranks! {
     Publishing = "the turn to publish";
     /// The shared receive queues by number: held while a queue is made. Nothing more.
     SharedQueues = "the shared receive queues by number";
-    /// The queue pairs that take receives from a shared receive queue. Nothing more.
-    Takers = "the takers of a shared receive queue";
     /// A shared receive queue. Operations on tags are completed under it.
     SharedReceives = "a shared receive queue";
 
