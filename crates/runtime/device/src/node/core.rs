@@ -245,8 +245,8 @@ impl Node {
 
     /// Writes recorded packets to the capture.
     pub(super) fn write_captured(&self) {
-        if let Some(taps) = &self.taps {
-            taps.write();
+        if let Some(tape) = self.taps.as_ref().and_then(|taps| taps.tape.as_ref()) {
+            tape.write();
         }
     }
 

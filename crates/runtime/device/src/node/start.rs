@@ -289,8 +289,8 @@ impl Node {
     /// The queue pair has ended, and its number may be given again.
     pub(crate) fn remove_qp(&self, qpn: u32) {
         self.link.remove_qp(qpn);
-        if let Some(taps) = &self.taps {
-            taps.remove_qp(qpn);
+        if let Some(faults) = self.packet_faults() {
+            faults.rules.remove_qp(qpn);
         }
         self.registry.qps.remove(qpn);
     }

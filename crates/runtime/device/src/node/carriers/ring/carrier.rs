@@ -5,7 +5,7 @@ use super::state::Connected;
 use crate::host::{PRIVATE, Peer, Referred, SHARED, Seen, TxRing};
 use crate::mapping::dma_buf_was_registered;
 use crate::node::batch::Receiver;
-use crate::node::carriers::decorate::{Captured, Hold, Tape, Taps};
+use crate::node::carriers::decorate::{Captured, Hold, Tape};
 use crate::node::carriers::road::{Road, Room, Unsent, copy_payload, drain};
 use crate::node::clock::StepClock;
 use crate::node::queue_pair::{AnyQp, QpInner};
@@ -136,7 +136,7 @@ impl Rings<'_> {
     pub(in crate::node) fn receive(&self, rx: &mut Receiver) -> bool {
         let Receiver { batch, rings, .. } = rx;
         self.host.refresh(rings);
-        let released = self.node.taps.as_ref().is_some_and(|taps| taps.release(self.node, batch));
+        let released = self.node.packet_faults().is_some_and(|f| f.release(self.node, batch));
         if released {
             self.node.answer(batch);
         }
@@ -172,7 +172,7 @@ impl Rings<'_> {
         let Connected { peer, heard, long, seen, hold, .. } = &mut inner.carried.ring;
         (*peer, *heard, *long, *seen) = (None, false, false, Seen::default());
         *hold = Hold::default();
-        if let Some(profile) = self.node.taps.as_ref().and_then(Taps::profile) {
+        if let Some(profile) = self.node.packet_faults() {
             inner.engine.pause_requests(false);
             profile.forget(inner.engine.config().qpn);
         }
@@ -190,8 +190,7 @@ impl<'a> Rings<'a> {
         if !inner.engine.wants_output() {
             return Room::Yes;
         }
-        let taps = self.node.taps.as_ref();
-        let profile = taps.and_then(Taps::profile);
+        let profile = self.node.packet_faults();
         let keys = match profile {
             _ if inner.kept => self.node.keys.read(),
             Some(profile) if profile.holds(self.node, inner) => self.node.keys.read(),
@@ -213,7 +212,7 @@ impl<'a> Rings<'a> {
         };
         // Where no packet is lost, deadlines need not be exact.
         let clock = StepClock::new(&self.node.clocks, profile.is_none());
-        match taps.and_then(Taps::tape) {
+        match self.node.taps.as_ref().and_then(|taps| taps.tape.as_ref()) {
             None => drain(self.node, &mut inner.engine, &mut road, &clock, effects, keys),
             Some(tape) => self.drain_recorded(road, tape, &mut inner.engine, &clock, effects, keys),
         }

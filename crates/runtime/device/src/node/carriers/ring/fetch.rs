@@ -15,7 +15,7 @@ use super::record::{BY_REFERENCE, REFERENCE, Reference};
 use super::rings::Rings;
 use crate::host::{Ends, MTU, NO_REFERENCES, PRIVATE, Peer, SHARED};
 use crate::node::batch::Batch;
-use crate::node::carriers::decorate::{Arrival, Taps};
+use crate::node::carriers::decorate::Arrival;
 use crate::node::queue_pair::{AnyQp, QpInner};
 use adverb_engine::{Packet, Range};
 use adverb_memory::{Cma, Guard};
@@ -59,7 +59,7 @@ impl Rings<'_> {
         let Reference { addr, len, epoch, how } = *reference;
         let mut reached = true;
         // Where a packet may be lost or delayed, the payload is copied into a buffer first.
-        let lossy = self.node.taps.as_ref().is_some_and(Taps::is_lossy);
+        let lossy = self.node.packet_faults().is_some();
         let (mut fetched, mut payload) = (false, Vec::new());
         // After the end of the sender's queue pair, the sender may use the memory for something
         // else. So a payload counts only if the queue pair was still connected after the copy. A

@@ -6,7 +6,7 @@ use super::rings::Rings;
 use crate::host::{Ends, NO_REFERENCES, PRIVATE, Peer, Seen};
 use crate::interfaces::ip_of;
 use crate::node::batch::{Batch, DelayedAcks, Receiver};
-use crate::node::carriers::decorate::{Arrival, Taps};
+use crate::node::carriers::decorate::Arrival;
 use crate::node::queue_pair::{AnyQp, QpInner};
 use crate::node::tx::Tx;
 use adverb_engine::{Gid, Packet, QpState};
@@ -133,7 +133,7 @@ impl Rings<'_> {
     /// as packets from the network.
     #[inline]
     fn near<'n>(&self, near: Near<'n>) -> Option<Near<'n>> {
-        Some(near).filter(|_| !self.node.taps.as_ref().is_some_and(Taps::is_lossy))
+        Some(near).filter(|_| self.node.packet_faults().is_none())
     }
 
     /// Gives a packet to its queue pair, through the decorators of the carrier. `arrived_at`:
@@ -198,8 +198,8 @@ impl Rings<'_> {
                 }
             }
         }
-        if let Some(taps) = &self.node.taps {
-            taps.release_of(self.node, batch, peer);
+        if let Some(faults) = self.node.packet_faults() {
+            faults.release_of(self.node, batch, peer);
             self.node.answer(batch);
         }
     }
