@@ -9,7 +9,7 @@ use super::core::Node;
 use super::link_error::{quiet_from_link, quiet_from_local};
 use crate::error::Error;
 use crate::interfaces::{self, Interface};
-use adverb_link::{AddrIndex, LinkError};
+use adverb_link::{AddrIndex, LinkError, UdpLink};
 use adverb_os::{Detection, InterfaceNews, unusable_addresses};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -121,7 +121,10 @@ impl Addresses {
     /// up and have a carrier. Without a carrier, detection does not begin. The caller holds no
     /// lock.
     pub(crate) fn await_usable(&self, node: &Node, addresses: &[IpAddr]) {
-        if !addresses.iter().any(|ip| node.link.is_tentative_address(*ip)) {
+        // The answer may be a second old.
+        let is_tentative =
+            |link: &UdpLink| addresses.iter().any(|ip| link.own_addresses().is_tentative(*ip));
+        if !node.link.udp().is_some_and(is_tentative) {
             return;
         }
         log::info!(

@@ -117,7 +117,8 @@ impl Node {
             return true;
         }
         let used = self.open.load(Ordering::Acquire) > 0 || self.mads.has_handler();
-        if used || !self.link.has_lost_a_descriptor() {
+        let lost = || self.link.local().is_some_and(|local| local.descriptors().has_lost_one());
+        if used || !lost() {
             return false;
         }
         log::debug!(

@@ -67,7 +67,8 @@ impl Node {
     /// Enters the time of the first packet or request delayed by a fault, unless an earlier entry
     /// exists.
     pub(super) fn keep_delay_timer(&self) {
-        let (packets, near) = (self.link.delayed_for(), self.packet_faults());
+        let packets = self.link.udp().and_then(|link| link.tap().delayed_for());
+        let near = self.packet_faults();
         if packets.is_none() && near.is_none() {
             return;
         }

@@ -79,7 +79,9 @@ extern "C" fn in_child_after_fork() {
     // a process that does not read. Memory of the parent and its peers must not stay either. Only
     // system calls are made.
     for node in CHILD_CLOSES.iter().filter_map(OnceLock::get).filter(|node| node.is_stale()) {
-        node.link.close_after_fork();
+        if let Some(local) = node.link.local() {
+            local.descriptors().close_all();
+        }
         if let Some(host) = &node.host {
             host.close_after_fork();
         }
@@ -288,7 +290,9 @@ impl Node {
 
     /// The queue pair has ended, and its number may be given again.
     pub(crate) fn remove_qp(&self, qpn: u32) {
-        self.link.remove_qp(qpn);
+        if let Some(link) = self.link.udp() {
+            link.tap().remove_qp(qpn);
+        }
         if let Some(faults) = self.packet_faults() {
             faults.rules.remove_qp(qpn);
         }

@@ -380,7 +380,9 @@ impl<'a> Sleep<'a> {
         if let Err(e) = result
             && e.kind() != ErrorKind::Interrupted
         {
-            node.link.socket_failed("wait for packets", &e);
+            if let Some(local) = node.link.local() {
+                local.errors().note("wait for packets", &e);
+            }
             // The kernel is out of memory: try again, without spinning.
             std::thread::sleep(LONGEST_AWAY);
         }

@@ -156,7 +156,9 @@ impl Udp<'_> {
 
     /// Names the descriptors that are readable after an arrival.
     pub(in crate::node) fn sources(&self, each: &mut dyn FnMut(BorrowedFd<'_>)) {
-        self.0.link.for_each_fd(&mut |_, fd| each(fd));
+        if let Some(link) = self.0.link.udp() {
+            link.for_each_fd(&mut |_, fd| each(fd));
+        }
     }
 
     /// May a missing packet still be on the way within this host?
