@@ -6,7 +6,6 @@
 //! same address. Detection takes one to two seconds. A call that needs the address waits here.
 use super::address_table::Addresses;
 use super::core::Node;
-use super::link_error::{quiet_from_link, quiet_from_local};
 use crate::error::Error;
 use crate::interfaces::{self, Interface};
 use adverb_link::{AddrIndex, LinkError, UdpLink};
@@ -34,7 +33,7 @@ impl Addresses {
         ip: IpAddr,
         scope_id: u32,
     ) -> Result<AddrIndex, Error> {
-        self.try_open(node, ip, scope_id)?.map_err(quiet_from_link)
+        self.try_open(node, ip, scope_id)?.map_err(Error::from)
     }
 
     /// As [`Addresses::open_quietly`] for a usable address. `None` during IPv6 duplicate address
@@ -49,7 +48,7 @@ impl Addresses {
         match self.try_open(node, ip, scope_id)? {
             Ok(index) => Ok(Some(index)),
             Err(LinkError::Tentative { .. } | LinkError::NoSuchAddress { .. }) => Ok(None),
-            Err(e) => Err(quiet_from_link(e)),
+            Err(e) => Err(e.into()),
         }
     }
 
@@ -59,10 +58,8 @@ impl Addresses {
         ip: IpAddr,
         scope_id: u32,
     ) -> Result<Result<AddrIndex, LinkError>, Error> {
-        if !node.mads.has_handler()
-            && let Err(e) = node.registry.qps.before_first(|| node.link.follow_user())
-        {
-            return Err(quiet_from_local(e));
+        if !node.mads.has_handler() {
+            node.registry.qps.before_first(|| node.link.follow_user())?;
         }
         let mut open = self.0.lock();
         if let Some((.., index)) = open.iter().find(|(i, s, _)| *i == ip && *s == scope_id) {

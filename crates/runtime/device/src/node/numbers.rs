@@ -7,7 +7,6 @@ use crate::ranks;
 use adverb_engine::OutOfMemory;
 use adverb_local::{SLOT_SHIFT, Slot};
 use adverb_sync::RankedRw;
-use nix::errno::Errno;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -96,7 +95,7 @@ impl Numbers {
                     Some(first) => first,
                     None => {
                         claimed = true;
-                        link.claim_slot().map_err(|e| Error::new(Errno::ENOMEM, e.to_string()))?
+                        link.claim_slot().map_err(|e| Error::no_memory(e.to_string()))?
                     }
                 };
                 slots.push(Block { slot, used: 0, qps, reserved: HashMap::new() });
@@ -106,7 +105,7 @@ impl Numbers {
         let local = (0..PER_SLOT)
             .map(|i| (*next + i) % PER_SLOT)
             .find(|&i| block.is_free(i))
-            .ok_or_else(|| Error::new(Errno::ENOMEM, "no queue pair number is free"))?;
+            .ok_or_else(|| Error::no_memory("no queue pair number is free"))?;
         *next = (local + 1) % PER_SLOT;
         let qp = make((u32::from(block.slot) << SLOT_SHIFT) | local as u32)?;
         let entry: Arc<QueuePair<O>> = qp.clone();

@@ -8,7 +8,6 @@ use super::clock::Clocks;
 use super::core::Node;
 use super::counters::Counted;
 use super::groups::Groups;
-use super::link_error::{from_local, quiet_from_local};
 use super::mads::Mads;
 use super::object_list::ObjectList;
 use super::outage::Outages;
@@ -196,7 +195,8 @@ impl Node {
         let shares = shares && adverb_os::users_can_be_told_apart();
         let allowed = memory_is_allowed();
         let shares = shares && allowed;
-        let local = Local::new(random_u64()).map_err(from_local)?;
+        let local = Local::new(random_u64()).map_err(Error::from);
+        let local = local.inspect_err(|error| log::error!("{error}"))?;
         let host = shares.then(|| HostConnections::new(local.errors().clone())).transpose();
         let host = host.unwrap_or_else(|e| {
             log::warn!("no memory is shared with other processes of this host: {e}");
@@ -272,7 +272,7 @@ impl Node {
         make: impl FnOnce(u32) -> Result<Arc<QueuePair<O>>, Error>,
     ) -> Result<Arc<QueuePair<O>>, Error> {
         if !self.mads.has_handler() {
-            self.registry.qps.before_first(|| self.link.follow_user()).map_err(quiet_from_local)?;
+            self.registry.qps.before_first(|| self.link.follow_user())?;
         }
         let (qp, claimed) = self.registry.qps.insert(&self.link, make).inspect_err(|_| {
             // A slot may have been claimed for the queue pair.

@@ -110,13 +110,7 @@ impl Cq {
     ) -> Result<Arc<Self>, Error> {
         context.node().check_alive()?;
         context.fault_call(Call::CreateCq)?;
-        let max = context.limits().max_cqe;
-        if cqe == 0 || cqe > max {
-            return Err(Error::invalid(
-                format!("cqe is {cqe}"),
-                format!("1 to {max} are possible"),
-            ));
-        }
+        Error::check_size("cqe", cqe, context.limits().max_cqe)?;
         if comp_vector >= crate::objects::device::COMP_VECTORS {
             return Err(Error::invalid(
                 format!("comp_vector is {comp_vector}"),
@@ -521,13 +515,7 @@ impl Cq {
         self.context.node().check_alive()?;
         self.context.check_device()?;
         self.context.needs(Has::RESIZE)?;
-        let max = self.context.limits().max_cqe;
-        if cqe == 0 || cqe > max {
-            return Err(Error::invalid(
-                format!("cqe is {cqe}"),
-                format!("1 to {max} are possible"),
-            ));
-        }
+        Error::check_size("cqe", cqe, self.context.limits().max_cqe)?;
         self.core.make_room(cqe)?;
         Ok(self.core.resize(cqe)?)
     }

@@ -63,12 +63,7 @@ impl Srq {
         cq: &Arc<Cq>,
         max_tags: u32,
     ) -> Result<Arc<Self>, Error> {
-        if max_tags == 0 || max_tags > MAX_TAGS {
-            return Err(Error::invalid(
-                format!("max_num_tags is {max_tags}"),
-                format!("1 to {MAX_TAGS} are possible"),
-            ));
-        }
+        Error::check_size("max_num_tags", max_tags, MAX_TAGS)?;
         Self::make(pd, (max_wr, max_sge, 0), None, Some((cq, max_tags)))
     }
 
@@ -83,12 +78,7 @@ impl Srq {
         context.needs(if tags.is_some() { Has::SRQ | Has::TAGS } else { Has::SRQ })?;
         context.fault_call(Call::CreateSrq)?;
         let limits = context.limits();
-        if max_wr == 0 || max_wr > limits.max_srq_wr {
-            return Err(Error::invalid(
-                format!("max_wr is {max_wr}"),
-                format!("1 to {} are possible", limits.max_srq_wr),
-            ));
-        }
+        Error::check_size("max_wr", max_wr, limits.max_srq_wr)?;
         if max_sge > limits.max_sge {
             return Err(Error::invalid(
                 format!("max_sge is {max_sge}"),
@@ -176,13 +166,7 @@ impl Srq {
         self.context.node().check_alive()?;
         self.context.check_device()?;
         if let Some(max_wr) = max_wr {
-            let max = self.context.limits().max_srq_wr;
-            if max_wr == 0 || max_wr > max {
-                return Err(Error::invalid(
-                    format!("max_wr is {max_wr}"),
-                    format!("1 to {max} are possible"),
-                ));
-            }
+            Error::check_size("max_wr", max_wr, self.context.limits().max_srq_wr)?;
         }
         Ok(self.queue.receives.lock().modify(max_wr, limit)?)
     }

@@ -5,7 +5,6 @@ use crate::error::Error;
 use crate::interfaces;
 use crate::node::carriers::Udp;
 use crate::node::core::Node;
-use crate::node::link_error::quiet_from_local;
 use crate::node::mad_handler::{Arrival, MAD_LEN, MadHandler};
 use crate::node::timers::{NEVER, Timed};
 use adverb_cm::{Path, Route as Owner};
@@ -97,7 +96,7 @@ impl Mads {
     pub(crate) fn listen(&self, node: &Node, claim: &ServiceClaim) -> Result<ServiceIndex, Error> {
         // Locked first, so that a process that finds the name also finds the entry.
         let mut services = self.services.write();
-        let index = node.link.listen_for(claim).map_err(quiet_from_local)?;
+        let index = node.link.listen_for(claim)?;
         services.push((claim.service(), claim.at(), index));
         Ok(index)
     }

@@ -133,11 +133,7 @@ impl MadInterface {
             // belongs to another user.
             let _ = self.node.mads.open(&self.node, None);
         }
-        let bound = self
-            .node
-            .link()
-            .claim_service(service_id, local, shared)
-            .map_err(crate::node::quiet_from_local)?;
+        let bound = self.node.link().claim_service(service_id, local, shared)?;
         Ok(Claim { node: self.node.clone(), bound, listening: Ranked::default() })
     }
 

@@ -13,7 +13,6 @@ use crate::uses::Uses;
 use adverb_engine::{AttrMask, QpAttr, QpCap, QpState, QpType, RecvWr};
 use adverb_steering::Hash;
 use adverb_sync::Ranked;
-use nix::errno::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -178,10 +177,7 @@ impl IndTable {
             IndTable { context: context.clone(), queues, uses: Uses::new("the indirection table") };
         // The drop undoes this increment, also after a refusal.
         if TABLES.fetch_add(1, Ordering::Relaxed) >= MAX_TABLES as usize {
-            return Err(Error::new(
-                Errno::ENOMEM,
-                format!("{MAX_TABLES} indirection tables are in use"),
-            ));
+            return Err(Error::no_memory(format!("{MAX_TABLES} indirection tables are in use")));
         }
         Ok(Arc::new(table))
     }
