@@ -51,30 +51,6 @@ const REFUSED: Duration = Duration::from_secs(5);
 /// The largest number of doorbells checked in a single call.
 const LOOKS: usize = 16;
 
-/// The path of packets between processes of one host (`ADVERB_PATH`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PathChoice {
-    /// Through shared memory where possible.
-    Local,
-    /// Always over the network.
-    Wire,
-}
-
-/// The path named in the program's environment.
-///
-/// # Errors
-/// EINVAL for anything but `local` and `wire`.
-pub(crate) fn path_choice() -> Result<PathChoice, crate::Error> {
-    match std::env::var("ADVERB_PATH").as_deref() {
-        Err(_) | Ok("" | "local") => Ok(PathChoice::Local),
-        Ok("wire") => Ok(PathChoice::Wire),
-        Ok(other) => Err(crate::Error::invalid(
-            format!("ADVERB_PATH is {other:?}"),
-            "must be \"local\" or \"wire\"",
-        )),
-    }
-}
-
 /// Number of peers a process may be: a peer for each loaded copy of this library. Each peer costs
 /// descriptors and memory.
 pub(crate) const COPIES: usize = 4;

@@ -21,7 +21,7 @@ use super::wake::Wake;
 use super::{exit, thread};
 use crate::error::Error;
 use crate::faults::Injector;
-use crate::host::{HostConnections, PathChoice};
+use crate::host::HostConnections;
 use crate::interfaces::Interface;
 use crate::ranks;
 use adverb_engine::KeyTable;
@@ -188,7 +188,7 @@ impl Node {
         let (capture, packets) = (crate::capture::begin(), faults.packets.clone());
         let config =
             Config { faults: packets.clone(), capture: capture.clone(), ..Config::default() };
-        let shares = crate::host::path_choice()? == PathChoice::Local;
+        let shares = crate::memory::is_shared()?;
         let _transit = Transit::begin();
         crate::memory::share_allocations()?;
         // A user that cannot be told from other users shares no memory. The link logs this.
