@@ -118,10 +118,8 @@ adverb_sync::ranks! {
     PeersBySlot = "the peers by slot";
     /// The rings of a peer that the receiver still has to take over. Nothing more.
     PeerRings = "the rings that a peer writes to";
-    /// The doorbells of a peer. Nothing more.
+    /// The doorbells of a peer, or the end (descriptor) of a peer that was left. Nothing more.
     PeerLinks = "a peer's doorbells";
-    /// The end (descriptor) of a peer that was left. Nothing more.
-    PeerEnd = "a peer's end";
     /// Memory of a peer that is mapped here. Nothing more.
     PeerMemory = "a peer's memory";
     /// The queue pairs that were connected to a peer. Nothing more.

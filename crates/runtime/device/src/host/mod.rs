@@ -22,7 +22,6 @@ use std::time::{Duration, Instant};
 mod filled;
 mod handshake;
 mod one_sided;
-mod parts;
 mod peer;
 mod regions;
 mod threads;
@@ -30,8 +29,7 @@ mod waiting;
 
 pub(crate) use handshake::{Given, HandshakeFds};
 pub(crate) use one_sided::{Ends, Seen};
-pub(crate) use parts::{Referred, TxRing};
-pub(crate) use peer::{NO_REFERENCES, Peer};
+pub(crate) use peer::{NO_REFERENCES, Peer, Referred, TxRing};
 use regions::Reached;
 pub(crate) use regions::{Listed, MemoryRoute};
 pub(crate) use waiting::{Withdrawn, let_fetch};
@@ -137,14 +135,14 @@ impl HostConnections {
             return Vec::new();
         }
         self.departed.lock().retain(|peer| {
-            let ended = ids[..n].contains(&peer.id()) && peer.is_to_bury();
+            let ended = ids[..n].contains(&peer.id) && peer.links.is_to_bury();
             if ended {
                 peer.bury(&self.doorbells);
             }
             !ended
         });
         let all = self.all.read();
-        all.iter().filter(|peer| ids[..n].contains(&peer.id())).cloned().collect()
+        all.iter().filter(|peer| ids[..n].contains(&peer.id)).cloned().collect()
     }
 
     /// The owner of a slot, if known.
@@ -239,7 +237,7 @@ impl HostConnections {
         }
         // A process uses at most as many tables as loaded copies of this library. Older tables
         // belong to the program before an `exec`, or to a lying process.
-        let of_process = |p: &Arc<Peer>| p.pid() == peer.pid();
+        let of_process = |p: &Arc<Peer>| p.pid == peer.pid;
         if departed.iter().filter(|p| of_process(p)).count() > COPIES
             && let Some(oldest) = departed.iter().position(of_process)
         {
@@ -297,7 +295,8 @@ impl HostConnections {
     /// readable.
     fn take_doorbells(&self) -> bool {
         // `fold` checks every peer.
-        self.any() && self.ready().iter().fold(false, |rung, peer| peer.take_doorbell() | rung)
+        self.any()
+            && self.ready().iter().fold(false, |rung, peer| peer.links.take_doorbell() | rung)
     }
 }
 

@@ -163,7 +163,7 @@ impl HostConnections {
         if !plain || (atomic && !remote.va.is_multiple_of(8)) {
             return false;
         }
-        if peer.is_own() {
+        if peer.is_own {
             let Some((pd, _)) = self.open(peer, seen, ends, needed) else { return false };
             return within(keys, pd, ends, remote, needed, request);
         }
@@ -218,7 +218,7 @@ impl HostConnections {
         ends: Ends,
         rkey: Key,
     ) -> Option<Shortcut> {
-        if peer.is_own() {
+        if peer.is_own {
             return None;
         }
         let (pd, qp) = self.open(peer, seen, ends, Access::empty())?;
@@ -273,7 +273,7 @@ impl HostConnections {
         if !guard.restarts() {
             return None;
         }
-        let at = Use { owner: peer.nonce(), qpn: ends.dest_qpn, key };
+        let at = Use { owner: peer.nonce, qpn: ends.dest_qpn, key };
         if !busy.as_ref().is_some_and(|busy| busy.names(&at)) {
             // A thread has a single hazard, so the earlier use ends first.
             *busy = None;
@@ -377,10 +377,10 @@ fn look_up(peer: &Peer, rkey: Key) -> Option<RemoteRegion> {
     let (entry, seen) = peer.tables.key(rkey)?;
     let reach = match entry.how {
         SHARED => {
-            let (window, at) = peer.window(entry.addr, entry.len)?;
+            let (window, at) = peer.memory.window(entry.addr, entry.len)?;
             Reach::Window(window, at)
         }
-        PRIVATE => Reach::Cma(peer.cma()?),
+        PRIVATE => Reach::Cma(peer.memory.cma()?),
         _ => return None,
     };
     Some(RemoteRegion { entry, seen, reach })

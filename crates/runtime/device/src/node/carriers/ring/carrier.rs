@@ -51,7 +51,7 @@ impl Road for Ring<'_> {
         if self.tx_ring.is_none() {
             // The holder of the ring may have lost the processor. No thread waits for the ring,
             // least of all the thread that receives for the whole process.
-            self.tx_ring = self.peer.tx_ring();
+            self.tx_ring = self.peer.outgoing.try_lock();
         }
         let Some(tx_ring) = &mut self.tx_ring else { return Room::Later };
         match tx_ring.has_room(LONGEST) {
@@ -98,7 +98,9 @@ impl Road for Ring<'_> {
                     && let Data::Gather(&[memory]) = t.payload
                 {
                     let position = tx_ring.position();
-                    self.peer.refers(tx_ring, Referred { position, qpn: self.qpn, memory });
+                    self.peer
+                        .outgoing
+                        .refers(tx_ring, Referred { position, qpn: self.qpn, memory });
                 }
                 self.pushed = true;
                 self.rings.node.counters.ring_sent.fetch_add(1, Ordering::Relaxed);
@@ -163,7 +165,7 @@ impl Rings<'_> {
     pub(in crate::node) fn is_behind(&self, inner: &QpInner) -> bool {
         let Some(peer) = &inner.carried.ring.peer else { return false };
         let read = || self.node.receiver.try_lock().is_some_and(|rx| rx.rings.are_empty());
-        !peer.was_left() && (peer.is_behind() || !read())
+        !peer.was_left() && (peer.outgoing.is_behind() || !read())
     }
 
     /// Drops everything of the old peer: its memory, and cached entries of the tables. The next
@@ -250,9 +252,7 @@ impl<'a> Rings<'a> {
     fn reference(&self, peer: &Peer, payload: Data<'_>) -> Option<(Range, u8)> {
         let Data::Gather(&[range]) = payload else { return None };
         let mapped = range.kind == RangeKind::Mapped;
-        if range.len < SHARED_FROM
-            || peer.is_own()
-            || !(mapped || range.kind == RangeKind::OnDemand)
+        if range.len < SHARED_FROM || peer.is_own || !(mapped || range.kind == RangeKind::OnDemand)
         {
             return None;
         }

@@ -70,7 +70,7 @@ impl Rings<'_> {
                 reached = self.place(batch, inner, &mut fetch, &guard, cma);
             } else {
                 let Batch { tx, scratch, arrived_at, .. } = batch;
-                reached = peer.fetch(&guard, addr, len, how == SHARED, scratch, |bytes| {
+                reached = peer.memory.fetch(&guard, addr, len, how == SHARED, scratch, |bytes| {
                     if lossy {
                         payload.clear();
                         payload.extend_from_slice(bytes);
@@ -102,7 +102,7 @@ impl Rings<'_> {
                 &Arrival { qp, peer, packet: &packet, near: None },
             );
         }
-        if !reached && let Some(mut tx_ring) = peer.tx_ring() {
+        if !reached && let Some(mut tx_ring) = peer.outgoing.try_lock() {
             // The packet was dropped. The sender sends the packet again in another way.
             let _ = tx_ring.push(NO_REFERENCES, 1, |body| {
                 body[0] = how;
@@ -121,7 +121,7 @@ impl Rings<'_> {
             && self.node.taps.is_none()
             && inner.engine.takes_straight(&fetch.packet.headers)
             && !fetch.qp.own.matches_tags();
-        if may { fetch.peer.cma() } else { None }
+        if may { fetch.peer.memory.cma() } else { None }
     }
 
     /// Gives the packet to its queue pair. The payload is copied straight to the destination.

@@ -106,7 +106,7 @@ impl Rings<'_> {
             dst: attr.av.sgid,
             traffic_class: 0,
             hop_limit: 64,
-            mtu: (tag & LONG != 0).then(|| peer.mtu()),
+            mtu: (tag & LONG != 0).then(|| peer.mtu),
             headers,
             payload: &body[at.min(body.len())..],
         };
