@@ -21,22 +21,13 @@ const LONGEST: Duration = Duration::from_secs(5);
 const PACE: u16 = 100;
 
 impl Addresses {
-    /// Opens port 4791 at a local address, once, so that packets for the address arrive here.
+    /// Opens port 4791 at a local address, once, so that packets for the address arrive here. The
+    /// caller logs an error.
     pub(crate) fn open(&self, node: &Node, ip: IpAddr, scope_id: u32) -> Result<AddrIndex, Error> {
-        self.open_quietly(node, ip, scope_id).inspect_err(|error| log::error!("{error}"))
-    }
-
-    /// As [`Addresses::open`], but the caller logs an error.
-    pub(crate) fn open_quietly(
-        &self,
-        node: &Node,
-        ip: IpAddr,
-        scope_id: u32,
-    ) -> Result<AddrIndex, Error> {
         self.try_open(node, ip, scope_id)?.map_err(Error::from)
     }
 
-    /// As [`Addresses::open_quietly`] for a usable address. `None` during IPv6 duplicate address
+    /// As [`Addresses::open`] for a usable address. `None` during IPv6 duplicate address
     /// detection: the address is opened when the kernel reports the end of detection. `None` also
     /// if the address has gone since it was listed, for example because detection has failed.
     pub(crate) fn open_if_usable(
@@ -86,16 +77,11 @@ impl Addresses {
 
     /// Opens the port at a peer's address, if the address is this machine's own. The peer's packets
     /// count only if they come from the port at this address. While this process has a socket
-    /// there, only processes of this user share the port.
+    /// there, only processes of this user share the port. The caller logs an error.
     ///
     /// # Errors
     /// EADDRINUSE if another user has the port there. No process of this user can then be the peer.
     pub(crate) fn hear(&self, node: &Node, ip: IpAddr, scope_id: u32) -> Result<(), Error> {
-        self.hear_quietly(node, ip, scope_id).inspect_err(|error| log::error!("{error}"))
-    }
-
-    /// As [`Addresses::hear`], but the caller logs an error.
-    pub(crate) fn hear_quietly(&self, node: &Node, ip: IpAddr, scope_id: u32) -> Result<(), Error> {
         if !node.is_own_address(ip) {
             return Ok(());
         }

@@ -35,10 +35,8 @@ mod queue_pair;
 mod random;
 pub(crate) mod reach;
 mod receive;
-mod receives;
 mod registry;
 mod rendezvous;
-mod shared_queue;
 mod shown;
 #[cfg(feature = "sim")]
 mod simulated;
@@ -64,10 +62,9 @@ pub use mad_handler::{Arrival, MAD_LEN, MadHandler};
 pub(crate) use object_list::{ListPlace, Listed};
 pub use ports::{GidEntry, PortState};
 pub use queue_pair::QueuePair;
-pub(crate) use queue_pair::{AnyQp, FramePort, Owner, QpInner, ShownQueue};
+pub(crate) use queue_pair::{AnyQp, FramePort, Owner, QpInner, SharedQueue, ShownQueue};
 pub(crate) use random::random_u32;
 pub(crate) use rendezvous::make_room;
-pub(crate) use shared_queue::SharedQueue;
 pub use shown::of_this_process;
 #[cfg(feature = "sim")]
 pub use simulated::{Rest, SimulatedNode, Work};

@@ -57,6 +57,10 @@ impl Inner {
     fn block(&mut self, qpn: u32) -> Option<&mut Block> {
         self.slots.iter_mut().find(|b| u32::from(b.slot) == qpn >> SLOT_SHIFT)
     }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<AnyQp>> {
+        self.slots.iter().flat_map(|block| block.qps.iter().flatten())
+    }
 }
 
 impl Numbers {
@@ -149,24 +153,12 @@ impl Numbers {
         }
     }
 
-    pub(super) fn for_each(&self, f: impl FnMut(&AnyQp)) {
-        let all: Vec<Arc<AnyQp>> = self
-            .inner
-            .read()
-            .slots
-            .iter()
-            .flat_map(|block| block.qps.iter().flatten().cloned())
-            .collect();
-        all.iter().map(|qp| &**qp).for_each(f);
-    }
-
     /// The queue pairs with this or a larger number, in order.
     pub(super) fn from(&self, first: u32) -> Vec<Arc<AnyQp>> {
         let mut all = Vec::new();
         {
             let inner = self.inner.read();
-            let qps = inner.slots.iter().flat_map(|block| block.qps.iter().flatten());
-            all.extend(qps.filter(|qp| qp.number() >= first).cloned());
+            all.extend(inner.all().filter(|qp| qp.number() >= first).cloned());
         }
         all.sort_unstable_by_key(|qp| qp.number());
         all
@@ -174,8 +166,7 @@ impl Numbers {
 
     /// Number of queue pairs.
     pub(super) fn count(&self) -> usize {
-        let inner = self.inner.read();
-        inner.slots.iter().map(|block| block.qps.iter().flatten().count()).sum()
+        self.inner.read().all().count()
     }
 
     pub(super) fn get(&self, qpn: u32) -> Option<Arc<AnyQp>> {

@@ -62,8 +62,12 @@ impl<T> EventQueue<T> {
 
     /// Does the descriptor send a signal (`O_ASYNC`)?
     pub fn signals(&self) -> bool {
+        self.has_flag(OFlag::O_ASYNC)
+    }
+
+    fn has_flag(&self, flag: OFlag) -> bool {
         fcntl(self.as_fd(), FcntlArg::F_GETFL)
-            .is_ok_and(|flags| OFlag::from_bits_retain(flags).contains(OFlag::O_ASYNC))
+            .is_ok_and(|flags| OFlag::from_bits_retain(flags).contains(flag))
     }
 
     /// Adds an event.
@@ -153,8 +157,7 @@ impl<T> EventQueue<T> {
     }
 
     fn is_nonblocking(&self) -> bool {
-        fcntl(self.as_fd(), FcntlArg::F_GETFL)
-            .is_ok_and(|flags| OFlag::from_bits_retain(flags).contains(OFlag::O_NONBLOCK))
+        self.has_flag(OFlag::O_NONBLOCK)
     }
 
     /// Takes the oldest event. Without an event the call waits if the descriptor's `O_NONBLOCK`

@@ -155,7 +155,7 @@ impl Srq {
     pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), Error> {
         self.context.node().check_alive()?;
         self.context.node().fault_call(Call::PostSrqRecv)?;
-        Ok(self.queue.receives.lock().post(wr)?)
+        Ok(self.queue.lock().post(wr)?)
     }
 
     /// Changes the capacity and arms the limit event, each if given.
@@ -168,7 +168,7 @@ impl Srq {
         if let Some(max_wr) = max_wr {
             Error::check_size("max_wr", max_wr, self.context.limits().max_srq_wr)?;
         }
-        Ok(self.queue.receives.lock().modify(max_wr, limit)?)
+        Ok(self.queue.lock().modify(max_wr, limit)?)
     }
 
     /// The context.
@@ -180,13 +180,13 @@ impl Srq {
     /// `(max_wr, max_sge, limit)`.
     #[must_use]
     pub fn attributes(&self) -> (u32, u32, u32) {
-        self.queue.receives.lock().attributes()
+        self.queue.lock().attributes()
     }
 
     /// Number of waiting receives.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.queue.receives.lock().len()
+        self.queue.lock().len()
     }
     /// Is no receive waiting?
     #[must_use]
@@ -215,7 +215,7 @@ impl Srq {
     ) -> Result<ListDone, Error> {
         let node = self.context.node();
         node.check_alive()?;
-        let mut inner = self.queue.receives.lock();
+        let mut inner = self.queue.lock();
         let done = inner.tag_op(op, known)?;
         let mut c = if done.good {
             Completion::success(wr_id, 0, done.opcode)
@@ -259,7 +259,7 @@ impl Srq {
         self: &Arc<Self>,
         take: impl FnOnce(&mut adverb_engine::Srq) -> Option<(RecvWqe, bool)>,
     ) -> Result<RecvWqe, NoRecv> {
-        let (wqe, limit_reached) = take(&mut self.queue.receives.lock()).ok_or(NoRecv::Empty)?;
+        let (wqe, limit_reached) = take(&mut self.queue.lock()).ok_or(NoRecv::Empty)?;
         if limit_reached {
             self.limit_reached();
         }

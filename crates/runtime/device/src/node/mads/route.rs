@@ -348,7 +348,7 @@ impl Mads {
     /// Opens the port at the remote address of a path, which is this machine's own.
     pub(crate) fn hear_from(&self, node: &Node, path: &Path) -> Result<(), Error> {
         let scope = self.scope_of(node, path.remote)?;
-        node.addresses.hear_quietly(node, path.remote, scope)
+        node.addresses.hear(node, path.remote, scope)
     }
 
     /// Sends a MAD.
@@ -407,7 +407,7 @@ impl Mads {
             ));
         }
         let scope = self.scope_of(node, path.local)?;
-        let local = node.addresses.open_quietly(node, path.local, scope)?;
+        let local = node.addresses.open(node, path.local, scope)?;
         let port = node.link.port();
         let dst = match path.remote {
             IpAddr::V4(v4) => SocketAddr::from((v4, port)),

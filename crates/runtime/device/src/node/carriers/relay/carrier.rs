@@ -5,7 +5,7 @@ use crate::node::batch::{Receiver, packet_of};
 use crate::node::carriers::DisconnectReason;
 use crate::node::core::Node;
 use crate::node::loopback::tell_of_datagram;
-use crate::node::queue_pair::{AnyQp, QpInner};
+use crate::node::queue_pair::{AnyQp, QpInner, SharedQueue};
 use adverb_engine::QpType;
 use adverb_link::{OwnedPacket, RxPacket};
 use adverb_local::Delivery;
@@ -185,7 +185,7 @@ impl Relay<'_> {
 
 /// Number of receives open to a queue pair.
 fn receives_of(qp: &AnyQp, inner: &QpInner) -> usize {
-    let shared = qp.own.shared().map(|shared| shared.receives.lock());
+    let shared = qp.own.shared().map(SharedQueue::lock);
     inner.engine.receives_waiting(shared.as_deref())
 }
 

@@ -202,7 +202,8 @@ impl Udp<'_> {
     fn route(&self, av: &AddressVector, preferred: u16) -> Option<Route> {
         let node = self.0;
         let scope = scope_of(&av.sgid, av.scope_id);
-        let local = node.addresses.open(node, ip_of(&av.sgid), scope).ok()?;
+        let opened = node.addresses.open(node, ip_of(&av.sgid), scope);
+        let local = opened.inspect_err(|error| log::error!("{error}")).ok()?;
         let port = node.link.port();
         let dst = match ip_of(&av.dgid) {
             group if group.is_multicast() => node.link.group_address(group, av.scope_id),
