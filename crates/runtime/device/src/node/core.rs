@@ -231,14 +231,8 @@ impl Node {
         }
     }
 
-    /// As [`Node::enter_timer`], for a watch of the completion queue `number`. The background
-    /// thread looks at the queue at `at`.
-    pub(crate) fn enter_watch(&self, at: Time, number: u32, old: u64) {
-        self.enter_deadline_of_thread(at, Timed::Watch(number), old);
-    }
-
     /// As [`Node::enter_timer`], for work of the background thread alone.
-    pub(super) fn enter_deadline_of_thread(&self, at: Time, what: Timed, old: u64) {
+    pub(crate) fn enter_deadline_of_thread(&self, at: Time, what: Timed, old: u64) {
         if self.watches.add(at, what, old) && self.policy.thread_sleeps_past(at) {
             self.wake_thread();
         }
@@ -256,10 +250,12 @@ impl Node {
         self.timers.next().min(self.watches.next())
     }
 
-    /// Is the background thread asleep, or about to be? If not, the thread will still see
+    /// Wakes the background thread if it sleeps, or is about to. An awake thread will still see
     /// everything the caller has set before.
-    pub(crate) fn thread_sleeps(&self) -> bool {
-        self.policy.thread_sleeps()
+    pub(crate) fn wake_sleeping_thread(&self) {
+        if self.policy.thread_sleeps() {
+            self.wake_thread();
+        }
     }
 
     /// Wakes the background thread, so that the thread looks at the timers again.
@@ -292,8 +288,8 @@ impl Node {
             self.pending.lock().extend(qp.own.me());
             self.any_pending.store(true, Ordering::Release);
             // An awake thread looks again by itself. A sleeping thread may not know of the work.
-            if self.thread_sleeps() && !self.policy.thread_is_away() {
-                self.wake_thread();
+            if !self.policy.thread_is_away() {
+                self.wake_sleeping_thread();
             }
         }
     }

@@ -78,9 +78,7 @@ impl Groups {
         drop(here);
         if index.is_some() {
             node.link.loop_back(&RxPacket { local: index, ..packet });
-            if node.thread_sleeps() {
-                node.wake_thread();
-            }
+            node.wake_sleeping_thread();
         }
     }
 

@@ -10,13 +10,13 @@ use crate::node::ListPlace;
 use crate::objects::context::Context;
 use crate::uses::Uses;
 use adverb_engine::{Cause, Completion, Time};
+use adverb_trace::{Done, Record};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 mod adversary;
 mod arms;
 mod channel;
-mod getting;
 mod judge;
 #[cfg(all(test, not(loom)))]
 mod judge_tests;
@@ -24,7 +24,6 @@ mod judge_tests;
 mod loom_tests;
 mod notify;
 mod shown;
-mod trace;
 mod watch;
 
 pub use adversary::{Adversary, Maker, install};
@@ -227,7 +226,9 @@ impl Cq {
         now: impl FnOnce() -> Time,
     ) -> Result<(), Cause> {
         let now = if self.untimed.load(Ordering::Relaxed) { Time::ZERO } else { now() };
-        trace::completion(self.number, &completion);
+        if adverb_trace::on() {
+            trace_completion(self.number, &completion);
+        }
         let pushed =
             self.core.push(completion, now, |cq| self.notify(cq), |cq| self.keep_timer(cq));
         let unarmed = pushed.map_err(|Lost { cause, first }| {
@@ -253,7 +254,10 @@ impl Cq {
                 let unread = self.unread.load(Ordering::Relaxed);
                 if !cq.is_persistent() || unread < cq.capacity() as usize {
                     self.unread.fetch_add(1, Ordering::Relaxed);
-                    trace::event(self.number);
+                    if adverb_trace::on() {
+                        let (t, tid) = (adverb_trace::now(), adverb_trace::thread());
+                        adverb_trace::record(&Record::Event { t, tid, cq: self.number });
+                    }
                     channel.push(self.clone());
                 }
             }
@@ -436,4 +440,11 @@ impl Subject for Cq {
     fn async_acks(&self) -> &Acks {
         &self.async_acks
     }
+}
+
+fn trace_completion(cq: u32, c: &Completion) {
+    let (t, tid) = (adverb_trace::now(), adverb_trace::thread());
+    let (status, opcode) = (c.status as u32, c.opcode as u32);
+    let of = Done { qp: c.qpn, wr_id: c.wr_id, status, opcode, bytes: c.byte_len };
+    adverb_trace::record(&Record::Completion { t, tid, cq, of });
 }

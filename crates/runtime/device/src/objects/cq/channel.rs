@@ -1,11 +1,11 @@
 //! Completion channels.
 use super::Cq;
-use super::getting::{Getting, Waiting};
 use crate::descriptor::kinds::Kind;
 use crate::error::Error;
 use crate::faults::Call;
 use crate::objects::context::Context;
 use crate::objects::event_queue::EventQueue;
+use crate::own_id::own_id;
 use crate::ranks;
 use crate::uses::Uses;
 use adverb_sync::Ranked;
@@ -155,6 +155,33 @@ impl CompChannel {
     /// EBUSY.
     pub fn destroy(&self) -> Result<(), Error> {
         self.uses.check_unused()
+    }
+}
+
+/// The threads inside a get-event call of a channel.
+pub(super) type Getting = Ranked<Vec<i32>, ranks::Getting>;
+
+/// Registers the calling thread as waiting for an event, until the value is dropped.
+struct Waiting<'a> {
+    getting: &'a Getting,
+    id: i32,
+}
+
+impl<'a> Waiting<'a> {
+    fn new(getting: &'a Getting) -> Self {
+        let id = own_id();
+        let mut list = getting.lock();
+        // A thread cancelled in the call has left its registration behind.
+        if !list.contains(&id) {
+            list.push(id);
+        }
+        Waiting { getting, id }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.getting.lock().retain(|id| *id != self.id);
     }
 }
 

@@ -9,7 +9,7 @@
 use super::judge::{Evidence, PATIENCE, QueueThreads, Scene, next_look};
 use super::notify::Look;
 use super::{ArmSite, CompChannel, Cq, Sink};
-use crate::node::NEVER;
+use crate::node::{NEVER, Timed};
 use crate::own_id::own_id;
 use adverb_engine::Time;
 use adverb_threads::{Channel, Process, ProcessLook, Thread};
@@ -255,7 +255,7 @@ impl Cq {
         self.enter_timed();
         self.watch.since.store(now.0, Ordering::Relaxed);
         self.watch.touches.store(self.watch.seen.count(&self.core.look()), Ordering::Relaxed);
-        self.context.node().enter_watch(at, self.number, NEVER);
+        self.context.node().enter_deadline_of_thread(at, Timed::Watch(self.number), NEVER);
     }
 
     /// A thread begins to wait for an event while the looks at the queue are far apart.
@@ -271,7 +271,7 @@ impl Cq {
                 .compare_exchange(at, soon.0, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok()
         {
-            self.context.node().enter_watch(soon, self.number, at);
+            self.context.node().enter_deadline_of_thread(soon, Timed::Watch(self.number), at);
         }
     }
 
@@ -302,7 +302,7 @@ impl Cq {
             .compare_exchange(NEVER, next.0, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
         {
-            self.context.node().enter_watch(next, self.number, NEVER);
+            self.context.node().enter_deadline_of_thread(next, Timed::Watch(self.number), NEVER);
         }
     }
 

@@ -175,18 +175,14 @@ impl Initiator {
         };
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         match *op {
-            SendOp::Write(at) => {
+            SendOp::Write(at) | SendOp::AtomicWrite(at) | SendOp::Read(at) => {
+                let (operation, answer) = match op {
+                    SendOp::Write(_) => (Operation::WriteOnly, None),
+                    SendOp::AtomicWrite(_) => (Operation::AtomicWrite, None),
+                    _ => (Operation::ReadRequest, Some(answer(Operation::ReadResponseOnly)?)),
+                };
                 let reth = Some(Reth { va: at.va, rkey: at.rkey, len });
-                Some((Headers { reth, ..request(Operation::WriteOnly)? }, None))
-            }
-            SendOp::AtomicWrite(at) => {
-                let reth = Some(Reth { va: at.va, rkey: at.rkey, len });
-                Some((Headers { reth, ..request(Operation::AtomicWrite)? }, None))
-            }
-            SendOp::Read(at) => {
-                let reth = Some(Reth { va: at.va, rkey: at.rkey, len });
-                let asked = Headers { reth, ..request(Operation::ReadRequest)? };
-                Some((asked, Some(answer(Operation::ReadResponseOnly)?)))
+                Some((Headers { reth, ..request(operation)? }, answer))
             }
             SendOp::CompareSwap { remote, compare, swap } => {
                 atomic(Operation::CompareSwap, remote.va, remote.rkey, swap, compare)

@@ -145,9 +145,7 @@ impl Relay<'_> {
             self.0.relay.any_pending.store(true, Ordering::Release);
             // The program may post the receive and sleep without a look at the sockets, so the
             // background thread looks again.
-            if self.0.thread_sleeps() {
-                self.0.wake_thread();
-            }
+            self.0.wake_sleeping_thread();
         }
         true
     }
