@@ -23,7 +23,7 @@ adverb_sync::ranks! {
     UcmaWorld = "the connection manager's ids";
     /// The connection manager's files by descriptor. Nothing more.
     UcmaFiles = "the connection manager's files";
-    /// The slot for the process's node: held while the node is made, and at the end of the process,
+    /// The turn of the process's node: held while the node is made, and at the end of the process,
     /// when the node sends its waiting packets.
     NodeInstance = "the process's node";
     /// Whether a claim of a service listens: held while the service is listed.

@@ -37,32 +37,32 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// A place for each process of a chain of forks. So a child never meets a lock that another thread
+/// The turn to make or end the node, for each process of a chain of forks. So a child never meets a lock that another thread
 /// of its parent held at the fork. The 65th process of a chain has the place of the first, whose
 /// threads it does not have.
-static NODES: [Ranked<Option<Arc<Node>>, ranks::NodeInstance>; 64] =
-    [const { Ranked::new(None) }; 64];
+static TURNS: [Ranked<(), ranks::NodeInstance>; 64] = [const { Ranked::new(()) }; 64];
 
 /// How often a process may close the descriptors of its node while nothing is open.
 const MOST_LOST: usize = 16;
 
-/// The nodes of all processes of a chain of forks, for callers without locks: the child handler,
-/// which may only load and close, and waits of the program.
-static CHILD_CLOSES: [OnceLock<Arc<Node>>; 1024] = [const { OnceLock::new() }; 1024];
+/// The nodes of all processes of a chain of forks. Read without a lock: by the child handler, which
+/// may only load and close, and by waits of the program. A node is never dropped. In a child of a
+/// child, its descriptors would belong to other files by then.
+static NODES: [OnceLock<Arc<Node>>; 1024] = [const { OnceLock::new() }; 1024];
 
-fn instance_index(process: ProcessIdentity) -> usize {
-    process.number() as usize % NODES.len()
+fn turn_of(process: ProcessIdentity) -> &'static Ranked<(), ranks::NodeInstance> {
+    &TURNS[process.number() as usize % TURNS.len()]
 }
 
-/// A place for a further node of this process in [`CHILD_CLOSES`].
-fn free_to_close(process: ProcessIdentity) -> Result<&'static OnceLock<Arc<Node>>, Error> {
+/// A place for a further node of this process.
+fn free_place(process: ProcessIdentity) -> Result<&'static OnceLock<Arc<Node>>, Error> {
     let ours = |node: &&Arc<Node>| node.process.number() == process.number();
-    if CHILD_CLOSES.iter().filter_map(OnceLock::get).filter(ours).count() == MOST_LOST {
+    if NODES.iter().filter_map(OnceLock::get).filter(ours).count() == MOST_LOST {
         let text =
             "the program has closed the device's descriptors too often while nothing was open";
         return Err(Error::new(Errno::EMFILE, text));
     }
-    CHILD_CLOSES.iter().find(|place| place.get().is_none()).ok_or_else(|| {
+    NODES.iter().find(|place| place.get().is_none()).ok_or_else(|| {
         let text = "1024 processes, each the child of the one before, have opened the device; a new program \
                     (exec) begins anew";
         Error::new(Errno::EMFILE, text)
@@ -77,7 +77,7 @@ extern "C" fn in_child_after_fork() {
     // The parent's sockets must not stay open here. They would keep the port's steering pointing at
     // a process that does not read. Memory of the parent and its peers must not stay either. Only
     // system calls are made.
-    for node in CHILD_CLOSES.iter().filter_map(OnceLock::get).filter(|node| node.is_stale()) {
+    for node in NODES.iter().filter_map(OnceLock::get).filter(|node| node.is_stale()) {
         if let Some(local) = node.link.local() {
             local.descriptors().close_all();
         }
@@ -90,8 +90,8 @@ extern "C" fn in_child_after_fork() {
 
 /// Sends everything deferred for a later packet before the process ends.
 extern "C" fn at_exit() {
-    if let Some(place) = NODES[instance_index(ProcessIdentity::current())].try_lock()
-        && let Some(node) = place.as_ref().filter(|node| node.is_of_use())
+    if let Some(_turn) = turn_of(ProcessIdentity::current()).try_lock()
+        && let Some(node) = Node::existing()
     {
         exit::send_at_last(node);
         node.write_captured();
@@ -140,33 +140,21 @@ impl Node {
             adverb_memory::at_exit(at_exit);
         });
         let process = ProcessIdentity::current();
-        let mut place = NODES[instance_index(process)].lock();
-        if let Some(node) = place.as_ref().filter(|node| node.is_of_use()) {
+        let _turn = turn_of(process).lock();
+        if let Some(node) = Node::existing() {
             return Ok(node.clone());
         }
-        let free = free_to_close(process)?;
+        let free = free_place(process)?;
         let node = Node::start(process)?;
         crate::started::set_started(process);
-        // A node is never dropped. In a child of a child, its descriptors would belong to other
-        // files by then.
-        if let Some(old) = place.replace(node.clone()) {
-            std::mem::forget(old);
-        }
         let _ = free.set(node.clone());
         Ok(node)
     }
 
-    /// The node of this process, if there is one.
+    /// The node of this process, if there is one. Takes no lock.
     #[must_use]
-    pub fn existing() -> Option<Arc<Node>> {
-        let place = NODES[instance_index(ProcessIdentity::current())].lock();
-        place.as_ref().filter(|node| node.is_of_use()).cloned()
-    }
-
-    /// As [`Node::existing`], without a lock.
-    #[must_use]
-    pub(crate) fn at_hand() -> Option<&'static Arc<Node>> {
-        CHILD_CLOSES.iter().map_while(OnceLock::get).find(|node| node.is_of_use())
+    pub fn existing() -> Option<&'static Arc<Node>> {
+        NODES.iter().map_while(OnceLock::get).find(|node| node.is_of_use())
     }
 
     /// The present interfaces. Open devices are told of changes soon.
