@@ -4,7 +4,9 @@
 //! A new IPv6 address of this machine is in the GID table at once, as in the kernel's GID table. No
 //! socket can be bound to the address until the kernel has asked the link for another host with the
 //! same address. Detection takes one to two seconds. A call that needs the address waits here.
-use super::address_table::Addresses;
+pub(super) mod table;
+
+use self::table::Addresses;
 use super::core::Node;
 use crate::error::Error;
 use crate::interfaces::{self, Interface};

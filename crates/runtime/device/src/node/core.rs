@@ -1,6 +1,6 @@
 //! The node: the queue pairs of a process by number, keys, timers, carriers, and the policy of
 //! driving.
-use super::address_table::Addresses;
+use super::addresses::table::Addresses;
 use super::batch::Receiver;
 use super::carriers::decorate::Taps;
 use super::carriers::relay::Kept;

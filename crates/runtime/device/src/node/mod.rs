@@ -4,7 +4,6 @@
 //! *A waiting thread makes progress.* Polling, posting and waiting calls drive [`Node::progress`]
 //! inline. A background thread sleeps in `epoll` and drives when the program does not (see
 //! `thread`).
-mod address_table;
 mod addresses;
 mod batch;
 pub(crate) mod carriers;
@@ -26,7 +25,6 @@ mod multicast;
 mod numbers;
 mod object_list;
 mod outage;
-mod outage_due;
 mod policy;
 pub(crate) mod ports;
 mod poster;

@@ -1,5 +1,5 @@
 //! The node of a process: start, forks and end.
-use super::address_table::Addresses;
+use super::addresses::table::Addresses;
 use super::batch::Receiver;
 use super::carriers::decorate::Taps;
 use super::carriers::wire::Wire;

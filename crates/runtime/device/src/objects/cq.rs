@@ -18,8 +18,6 @@ mod adversary;
 mod arms;
 mod channel;
 mod judge;
-#[cfg(all(test, not(loom)))]
-mod judge_tests;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod notify;
