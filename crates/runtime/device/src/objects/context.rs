@@ -119,7 +119,7 @@ impl Context {
             dm_used: AtomicUsize::new(0),
         });
         let follower: Weak<Context> = Arc::downgrade(&context);
-        context.place.fill(follower.clone());
+        context.place.fill(&context);
         context.node.open.fetch_add(1, Ordering::AcqRel);
         context.node.ports.enter(follower);
         context.node.opened(device.name(), device.scope());

@@ -12,7 +12,7 @@ use crate::uses::Uses;
 use adverb_engine::{Cause, Completion, Time};
 use adverb_trace::{Done, Record};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 
 mod adversary;
 mod arms;
@@ -131,8 +131,7 @@ impl Cq {
             adversary: adversary::of_new_queue(number),
             place: context.place(),
         });
-        let listed: Weak<Cq> = Arc::downgrade(&cq);
-        cq.place.fill(listed);
+        cq.place.fill(&cq);
         if let Some(adversary) = &cq.adversary {
             adversary.enters(&cq);
         }

@@ -14,7 +14,7 @@ use adverb_engine::{Access, Cause, Key, KeyTable, PdId, Sge};
 use adverb_memory::{MemoryCheckError, check_memory};
 use adverb_sync::Ranked;
 use nix::errno::Errno;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 mod dm;
 mod listed;
@@ -52,8 +52,7 @@ impl Pd {
             uses: Uses::new("the protection domain"),
             place: context.place(),
         });
-        let listed: Weak<Pd> = Arc::downgrade(&pd);
-        pd.place.fill(listed);
+        pd.place.fill(&pd);
         Ok(pd)
     }
     /// The context.
@@ -179,10 +178,7 @@ impl Pd {
         access: Access,
     ) -> Result<Arc<Mr>, Error> {
         if offset.checked_add(len).is_none_or(|end| end > dm.pages.len() as u64) {
-            return Err(Error::invalid(
-                format!("{len} bytes at offset {offset}"),
-                format!("the device memory has {} bytes", dm.pages.len()),
-            ));
+            return Err(dm.outside(offset, len));
         }
         let addr = dm.pages.addr() + offset;
         let region = Region { pd: self.id, access, iova, len, addr, kind: RegionKind::Mapped };
@@ -236,8 +232,7 @@ impl Pd {
         let inner = MrInner { pd: self.clone(), region, placement, locked, ended: false };
         let mr =
             Arc::new(Mr { key, inner: Ranked::new(inner), backing, place: self.context.place() });
-        let listed: Weak<Mr> = Arc::downgrade(&mr);
-        mr.place.fill(listed);
+        mr.place.fill(&mr);
         Ok(mr)
     }
 

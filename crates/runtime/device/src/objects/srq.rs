@@ -13,8 +13,8 @@ use adverb_engine::qp::NoRecv;
 use adverb_engine::tags::{ListDone, ListOp};
 use adverb_engine::{Cause, Completion, RecvWqe, RecvWr, WcFlags, WcStatus};
 use adverb_nldev::Object;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 
 /// Most tagged buffers of a tag-matching SRQ.
 pub const MAX_TAGS: u32 = 4096;
@@ -105,8 +105,7 @@ impl Srq {
                 place: context.place(),
             })
         })?;
-        let listed: Weak<Srq> = Arc::downgrade(&srq);
-        srq.place.fill(listed);
+        srq.place.fill(&srq);
         pd.uses.add();
         if let Some((xrcd, cq)) = xrc {
             xrcd.uses.add();

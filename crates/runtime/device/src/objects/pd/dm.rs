@@ -51,25 +51,18 @@ impl Dm {
     /// # Errors
     /// EINVAL if the range leaves the memory.
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), Error> {
-        if self.pages.write_at(offset as usize, from) {
-            Ok(())
-        } else {
-            Err(self.outside(offset, from.len()))
-        }
+        let written = self.pages.write_at(offset as usize, from);
+        written.then_some(()).ok_or_else(|| self.outside(offset, from.len() as u64))
     }
     /// Copies out.
     ///
     /// # Errors
     /// EINVAL if the range leaves the memory.
     pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), Error> {
-        let len = to.len();
-        if self.pages.read_at(offset as usize, to) {
-            Ok(())
-        } else {
-            Err(self.outside(offset, len))
-        }
+        let read = self.pages.read_at(offset as usize, to);
+        read.then_some(()).ok_or_else(|| self.outside(offset, to.len() as u64))
     }
-    fn outside(&self, offset: u64, len: usize) -> Error {
+    pub(super) fn outside(&self, offset: u64, len: u64) -> Error {
         Error::invalid(
             format!("{len} bytes at offset {offset}"),
             format!("the device memory has {} bytes", self.pages.len()),

@@ -26,6 +26,21 @@ pub struct QpInit {
     pub xrcd: Option<Arc<Xrcd>>,
 }
 
+impl QpInit {
+    /// A raw packet queue pair that sends nothing.
+    pub(crate) fn of_frames(cap: QpCap, recv_cq: Option<Arc<Cq>>) -> Self {
+        QpInit {
+            qp_type: QpType::RawPacket,
+            cap,
+            signal_all: false,
+            send_cq: None,
+            recv_cq,
+            srq: None,
+            xrcd: None,
+        }
+    }
+}
+
 /// Checks the arguments that a queue pair of this kind requires.
 pub(super) fn check_needed(
     pd: Option<&Arc<Pd>>,
