@@ -6,10 +6,9 @@
 //! line of counters at level `info` when the process ends), and the log marks each with "injected".
 use crate::async_event::AsyncEvent;
 use crate::error::Error;
-use crate::started::is_started;
+use crate::started::choose;
 use adverb_cm::{MadKind, RejectReason};
 use adverb_engine::{Cause, Qpn, Time, WcStatus};
-use nix::errno::Errno;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -38,13 +37,7 @@ static CHOSEN: OnceLock<Spec> = OnceLock::new();
 /// # Errors
 /// EBUSY if a device was opened already, or faults were already chosen.
 pub fn set(spec: Spec) -> Result<(), Error> {
-    if is_started() || CHOSEN.set(spec).is_err() {
-        return Err(Error::new(
-            Errno::EBUSY,
-            "faults are chosen once, before the first device is opened",
-        ));
-    }
-    Ok(())
+    choose(&CHOSEN, spec, "faults are")
 }
 
 /// The requested faults; an empty `Spec` without a request.

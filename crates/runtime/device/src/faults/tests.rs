@@ -1,5 +1,6 @@
 use super::*;
 use adverb_engine::{Time, WcStatus};
+use nix::errno::Errno;
 use proptest::prelude::*;
 use std::time::Duration;
 

@@ -12,7 +12,7 @@ use crate::objects::event_queue::EventQueue;
 use adverb_engine::{AddressVector, Gid, Limits, PathMtu};
 use adverb_nldev::Object;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -318,12 +318,8 @@ impl Context {
         };
         table.iter().filter(used).map(address).collect()
     }
-    /// The descriptor for asynchronous events.
-    #[must_use]
-    pub fn async_fd(&self) -> RawFd {
-        self.events.raw_fd()
-    }
-    /// The same, borrowed, for a poll together with other descriptors, or for setting `O_NONBLOCK`.
+    /// The descriptor for asynchronous events, for a poll together with other descriptors, or for
+    /// setting `O_NONBLOCK`.
     #[must_use]
     pub fn async_events(&self) -> BorrowedFd<'_> {
         self.events.as_fd()

@@ -10,7 +10,7 @@ use crate::node::{Asleep, Node, Spin};
 use crate::ranks;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -47,12 +47,6 @@ impl<T> EventQueue<T> {
             interrupted: AtomicBool::new(false),
             spin: Spin::new(),
         })
-    }
-
-    /// The descriptor; valid for the lifetime of the queue.
-    #[must_use]
-    pub fn raw_fd(&self) -> RawFd {
-        self.as_fd().as_raw_fd()
     }
 
     /// The inode number of the descriptor's pipe.

@@ -10,7 +10,7 @@ use crate::ranks;
 use crate::uses::Uses;
 use adverb_sync::Ranked;
 use nix::errno::Errno;
-use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Poll;
@@ -57,12 +57,6 @@ impl CompChannel {
     #[must_use]
     pub fn would_sleep(&self) -> bool {
         self.events.would_sleep()
-    }
-
-    /// The descriptor, readable exactly while an event waits (CHN-2).
-    #[must_use]
-    pub fn raw_fd(&self) -> RawFd {
-        self.events.raw_fd()
     }
 
     /// Waits for an event and answers its CQ (CHN-1). The descriptor's `O_NONBLOCK` decides whether
@@ -185,6 +179,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
+/// The descriptor, readable exactly while an event waits (CHN-2).
 impl AsFd for CompChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.events.as_fd()
