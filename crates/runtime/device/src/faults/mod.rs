@@ -56,7 +56,7 @@ pub(crate) fn asked() -> Result<Spec, Error> {
 /// The injected faults of a process, except faults of packets.
 #[derive(Debug)]
 pub(crate) struct Injector {
-    spec: Spec,
+    pub(crate) spec: Spec,
     /// Number of queue pairs created.
     qps: AtomicU32,
     /// Number of calls so far, in the order of [`Call::ALL`].
@@ -83,11 +83,6 @@ impl Injector {
             requests: AtomicU64::new(0),
             counters: Injected::default(),
         })
-    }
-
-    /// Links that go down, and devices that fail.
-    pub(crate) fn outages(&self) -> Vec<Outage> {
-        self.spec.outages()
     }
 
     /// Counts a call; answers the error if the call has to fail.

@@ -91,8 +91,8 @@ pub(super) struct Batch {
     /// Queue pairs with a deferred plain ACK, which leaves with the program's next packet, or in a
     /// receive at this time.
     delayed: Vec<(Arc<AnyQp>, Time)>,
-    /// Which ACKs may be delayed now?
-    hold: DelayedAcks,
+    /// Which plain ACKs may be deferred now?
+    pub(super) hold: DelayedAcks,
 }
 
 impl Batch {
@@ -110,16 +110,6 @@ impl Batch {
         if !qp.touched.swap(true, Ordering::Relaxed) {
             self.touched.push(qp);
         }
-    }
-
-    /// Which plain ACKs may be deferred from here on?
-    pub(super) fn hold(&mut self, hold: DelayedAcks) {
-        self.hold = hold;
-    }
-
-    /// Which plain ACKs may be deferred now?
-    pub(super) fn holds(&self) -> DelayedAcks {
-        self.hold
     }
 
     /// The queue pair's plain ACK is deferred until `until`.

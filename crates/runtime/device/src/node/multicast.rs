@@ -107,7 +107,7 @@ impl Groups {
                 continue;
             }
             let mut inner = qp.inner.lock();
-            inner.carried.relay.was_asked(false);
+            inner.carried.relay.answers_directly = false;
             node.handle(&mut batch.tx, &qp, &mut inner, &packet, None);
             drop(inner);
             batch.touch(qp);

@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 const PER_SLOT: usize = 1 << SLOT_SHIFT;
 
 /// The table of a process's queue pairs.
-pub(super) struct Numbers {
+pub(crate) struct Numbers {
     inner: RankedRw<Inner, ranks::Numbers>,
     /// Queue pairs that have left the table. Changed under the lock.
     removals: AtomicU64,
@@ -130,7 +130,7 @@ impl Numbers {
     }
 
     /// Keeps the number from new queue pairs until it is released as often as reserved.
-    pub(super) fn reserve(&self, qpn: u32) {
+    pub(crate) fn reserve(&self, qpn: u32) {
         let mut inner = self.inner.write();
         let local = qpn as usize % PER_SLOT;
         if let Some(block) = inner.block(qpn) {
@@ -139,7 +139,7 @@ impl Numbers {
         }
     }
 
-    pub(super) fn release(&self, qpn: u32) {
+    pub(crate) fn release(&self, qpn: u32) {
         let mut inner = self.inner.write();
         let local = qpn as usize % PER_SLOT;
         if let Some(block) = inner.block(qpn)

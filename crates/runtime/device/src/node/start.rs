@@ -218,7 +218,7 @@ impl Node {
     pub(super) fn of(parts: Parts) -> Result<Arc<Node>, Error> {
         let Parts { process, clocks, link, host, taps, faults, news, seed } = parts;
         let policy = Policy::new(clocks.tick());
-        let outages = faults.as_ref().map_or(Vec::new(), Injector::outages);
+        let outages = faults.as_ref().map_or(Vec::new(), |faults| faults.spec.outages());
         Ok(Arc::new(Node {
             process,
             clocks,

@@ -200,12 +200,7 @@ impl Context {
     /// EINVAL for another port or an index beyond the table.
     pub fn gid(&self, port: u8, index: usize) -> Result<Gid, Error> {
         self.check_port(port)?;
-        if index >= usize::from(self.limits.gids) {
-            return Err(Error::invalid(
-                format!("GID index is {index}"),
-                format!("the table has {}", self.limits.gids),
-            ));
-        }
+        check_index("GID", index, self.limits.gids)?;
         Ok(self.port.entry(index).gid)
     }
     /// The P_Key at an index.
@@ -214,12 +209,7 @@ impl Context {
     /// EINVAL for another port or an index beyond the table.
     pub fn pkey(&self, port: u8, index: usize) -> Result<u16, Error> {
         self.check_port(port)?;
-        if index >= usize::from(PKEYS) {
-            return Err(Error::invalid(
-                format!("P_Key index is {index}"),
-                format!("the table has {PKEYS}"),
-            ));
-        }
+        check_index("P_Key", index, PKEYS)?;
         Ok(DEFAULT_PKEY)
     }
     /// EINVAL unless the port exists.
@@ -345,6 +335,13 @@ impl Context {
     pub fn dm_used(&self) -> usize {
         self.dm_used.load(Ordering::Relaxed)
     }
+}
+
+fn check_index(of: &str, index: usize, len: u16) -> Result<(), Error> {
+    if index < usize::from(len) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("{of} index is {index}"), format!("the table has {len}")))
 }
 
 impl Listed for Context {

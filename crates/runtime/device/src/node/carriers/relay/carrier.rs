@@ -28,7 +28,7 @@ impl Relay<'_> {
         let batch = &mut rx.batch;
         self.take_pending(|qp, inner, p| {
             if let Ok((headers, payload)) = Headers::parse(p.bytes) {
-                inner.carried.relay.was_asked(true);
+                inner.carried.relay.answers_directly = true;
                 let packet = packet_of(p, headers, payload);
                 self.0.handle(&mut batch.tx, qp, inner, &packet, None);
             }

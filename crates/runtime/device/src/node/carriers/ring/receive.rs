@@ -187,7 +187,7 @@ impl Rings<'_> {
     pub(in crate::node) fn receive_all_of(&self, peer: &Arc<Peer>) {
         let mut rx = self.node.receiver.lock();
         let Receiver { batch, rings, .. } = &mut *rx;
-        batch.hold(DelayedAcks::None);
+        batch.hold = DelayedAcks::None;
         self.host.refresh(rings);
         for ring in rings.list.iter_mut().filter(|(p, _)| Arc::ptr_eq(p, peer)) {
             // Bounded by the size of a ring. If another process goes on writing to the ring of an
@@ -212,7 +212,7 @@ impl Rings<'_> {
         if rings.are_empty() {
             return;
         }
-        batch.hold(DelayedAcks::None);
+        batch.hold = DelayedAcks::None;
         for _ in 0..FULL_RINGS {
             if !self.receive_from(&mut rings.list, batch) {
                 break;
