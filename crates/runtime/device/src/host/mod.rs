@@ -14,7 +14,6 @@ use adverb_os::SocketErrors;
 use adverb_shm::{Consumer, Published};
 use adverb_sync::{Ranked, RankedRw};
 use std::collections::HashMap;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -58,7 +57,8 @@ pub(crate) struct HostConnections {
     pub(crate) nonce: u64,
     pub(crate) published: Published,
     pub(crate) tables: PeerFd,
-    /// A doorbell for each peer, and the watched ends of the peers.
+    /// A doorbell for each peer, and the watched ends of the peers. The descriptor is readable when
+    /// a doorbell was rung or a peer ended.
     pub(crate) doorbells: Doorbells,
     pub(crate) file: &'static SharedFile,
     pub(crate) reached: Reached,
@@ -120,11 +120,6 @@ impl HostConnections {
     #[inline]
     pub(crate) fn any(&self) -> bool {
         self.any.load(Ordering::Relaxed)
-    }
-
-    /// Readable when a doorbell was rung or a peer ended.
-    pub(crate) fn control_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.doorbells.fd()
     }
 
     /// Some of the peers that rang or ended.

@@ -103,13 +103,6 @@ impl Node {
         self.process.is_over()
     }
 
-    /// Can something be opened here? Not in a child, and not after the program has closed all
-    /// descriptors. Programs that become daemons do so. With a NIC no descriptor is open while no
-    /// device is open.
-    pub(super) fn is_of_use(&self) -> bool {
-        !self.is_stale() && !self.is_lost()
-    }
-
     /// Has the program closed the node's descriptors while nothing was open? Then their numbers
     /// belong to the program's own files.
     pub(crate) fn is_lost(&self) -> bool {

@@ -151,10 +151,12 @@ impl Node {
         Ok(node)
     }
 
-    /// The node of this process, if there is one. Takes no lock.
+    /// The node of this process, if there is one. Takes no lock. A child has no node yet, and a
+    /// program that has closed all descriptors has none any more. Programs that become daemons do
+    /// so. With a NIC no descriptor is open while no device is open.
     #[must_use]
     pub fn existing() -> Option<&'static Arc<Node>> {
-        NODES.iter().map_while(OnceLock::get).find(|node| node.is_of_use())
+        NODES.iter().map_while(OnceLock::get).find(|n| !n.is_stale() && !n.is_lost())
     }
 
     /// The present interfaces. Open devices are told of changes soon.

@@ -260,14 +260,9 @@ impl Srq {
     ) -> Result<RecvWqe, NoRecv> {
         let (wqe, limit_reached) = take(&mut self.queue.lock()).ok_or(NoRecv::Empty)?;
         if limit_reached {
-            self.limit_reached();
+            self.context.raise(AsyncEvent::SrqLimitReached, self.clone());
         }
         Ok(wqe)
-    }
-
-    /// Tells the program that fewer receives are left than the limit.
-    fn limit_reached(self: &Arc<Self>) {
-        self.context.raise(AsyncEvent::SrqLimitReached, self.clone());
     }
 
     /// The receives, and the queue pairs that take them.

@@ -145,12 +145,6 @@ impl Wire {
         }
     }
 
-    /// A number that changes with the list of the machine's addresses.
-    #[inline]
-    pub(crate) fn own_addresses_version(&self) -> u64 {
-        self.udp().map_or(0, |link| link.own_addresses().version())
-    }
-
     /// See [`adverb_link::Tap::add_qp`].
     pub(crate) fn add_qp(&self, qpn: u32, nth: u32) {
         if let Some(link) = self.udp() {

@@ -147,18 +147,13 @@ impl Rings<'_> {
 
     /// Names the descriptor that is readable after an arrival.
     pub(in crate::node) fn sources(&self, each: &mut dyn FnMut(BorrowedFd<'_>)) {
-        self.host.control_fd().into_iter().for_each(each);
+        self.host.doorbells.fd().into_iter().for_each(each);
     }
 
     /// Announces that a thread is about to sleep. `true`: a packet has already arrived.
     pub(in crate::node) fn before_sleep(&self) -> bool {
         self.host.sleeps();
         self.host.any() && self.hold()
-    }
-
-    /// Ends the announcement.
-    pub(in crate::node) fn after_sleep(&self) {
-        self.host.awake();
     }
 
     /// Either process has unread records of the other.

@@ -40,7 +40,7 @@ impl Network<'_> {
     /// The route of a packet. `None` (the packet is dropped) if the local address could not be
     /// opened.
     fn route_of(&mut self, t: &Transmit<'_>) -> Option<Route> {
-        let addresses = self.node.link.own_addresses_version();
+        let addresses = self.node.link.udp().map_or(0, |link| link.own_addresses().version());
         let route = match self.route {
             Some(known) if known.is_of(t, addresses) => known.route,
             _ => {
