@@ -5,9 +5,8 @@
 //! process puts its process number before the extension. This happens to the second process started
 //! with the same variable.
 use crate::error::Error;
-use crate::started::is_started;
+use crate::started::choose;
 use adverb_link::Capture;
-use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -25,13 +24,7 @@ static CHOSEN: OnceLock<PathBuf> = OnceLock::new();
 /// # Errors
 /// EBUSY if a device was opened already, or a capture was already chosen.
 pub fn set(path: impl Into<PathBuf>) -> Result<(), Error> {
-    if is_started() || CHOSEN.set(path.into()).is_err() {
-        return Err(Error::new(
-            Errno::EBUSY,
-            "a capture is chosen once, before the first device is opened",
-        ));
-    }
-    Ok(())
+    choose(&CHOSEN, path.into(), "a capture is")
 }
 
 /// Begins the requested capture. A failure is logged and does no other harm.

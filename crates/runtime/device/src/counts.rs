@@ -43,10 +43,7 @@ impl Counts {
         };
         // The drop undoes this increment, also after a refusal.
         if LIVE.fetch_add(1, Ordering::Relaxed) >= MAX_COUNTERS as usize {
-            return Err(Error::new(
-                Errno::ENOMEM,
-                format!("{MAX_COUNTERS} completion counters are in use"),
-            ));
+            return Err(Error::no_memory(format!("{MAX_COUNTERS} completion counters are in use")));
         }
         Ok(Arc::new(counts))
     }

@@ -1,5 +1,8 @@
 //! Errors: an errno for the C ABI and a cause in words.
 use adverb_engine::{AttrError, Cause, OutOfMemory, PostError};
+use adverb_link::LinkError;
+use adverb_local::LocalError;
+use adverb_os::OsError;
 use nix::errno::Errno;
 use std::fmt;
 
@@ -29,6 +32,22 @@ impl Error {
     /// EINVAL naming the argument and the broken rule.
     pub fn invalid(what: impl fmt::Display, rule: impl fmt::Display) -> Self {
         Error::new(Errno::EINVAL, format!("{what}: {rule}"))
+    }
+    /// ENOMEM, for lack of memory or beyond a limit.
+    pub(crate) fn no_memory(why: impl Into<String>) -> Self {
+        Error::new(Errno::ENOMEM, why)
+    }
+    /// EINVAL unless a size is between 1 and `max`.
+    pub(crate) fn check_size(
+        what: &str,
+        size: impl Into<u64>,
+        max: impl Into<u64>,
+    ) -> Result<(), Self> {
+        let (size, max) = (size.into(), max.into());
+        if (1..=max).contains(&size) {
+            return Ok(());
+        }
+        Err(Error::invalid(format!("{what} is {size}"), format!("1 to {max} are possible")))
     }
     /// EBUSY naming what is still in use.
     pub fn busy(what: &str, users: usize) -> Self {
@@ -97,7 +116,44 @@ impl From<Cause> for Error {
 
 impl From<OutOfMemory> for Error {
     fn from(e: OutOfMemory) -> Self {
-        Error::new(Errno::ENOMEM, e.to_string())
+        Error::no_memory(e.to_string())
+    }
+}
+
+impl From<LinkError> for Error {
+    fn from(e: LinkError) -> Self {
+        let errno = match &e {
+            LinkError::PortTaken { .. } => Errno::EADDRINUSE,
+            LinkError::NoSuchAddress { .. } | LinkError::Tentative { .. } => Errno::EADDRNOTAVAIL,
+            LinkError::TooManySockets { .. } => Errno::EMFILE,
+            LinkError::FamilyUnsupported { .. } => Errno::EAFNOSUPPORT,
+            LinkError::Os(error) => errno_of(error),
+            _ => Errno::EIO,
+        };
+        Error::new(errno, e.to_string())
+    }
+}
+
+impl From<LocalError> for Error {
+    fn from(e: LocalError) -> Self {
+        let errno = match &e {
+            LocalError::ServiceTaken { .. } => Errno::EADDRINUSE,
+            LocalError::UserChanged(_) => Errno::EPERM,
+            LocalError::NoFreeSlot { .. } => Errno::EUSERS,
+            LocalError::Os(error) => errno_of(error),
+            _ => Errno::EIO,
+        };
+        Error::new(errno, e.to_string())
+    }
+}
+
+fn errno_of(e: &OsError) -> Errno {
+    match e {
+        OsError::PermissionDenied { .. } => Errno::EPERM,
+        OsError::OutOfDescriptors { .. } => Errno::EMFILE,
+        OsError::OutOfMemory { .. } => Errno::ENOMEM,
+        OsError::Os { source, .. } => source.raw_os_error().map_or(Errno::EIO, Errno::from_raw),
+        _ => Errno::EIO,
     }
 }
 

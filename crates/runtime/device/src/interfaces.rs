@@ -256,17 +256,8 @@ mod tests {
             (10, link("vrf", None)),
             (11, link("", Some(10))),
         ]);
-        let interface = |index: u32, address: &str| Interface {
-            name: index.to_string(),
-            index,
-            mtu: 1500,
-            mac: [0; 6],
-            loopback: index == 1,
-            speed: 0,
-            up: true,
-            outward: false,
-            addresses: vec![address.parse().unwrap()],
-        };
+        let interface =
+            |index: u32, address: &str| Interface::described(index, &index.to_string(), &[address]);
         let lead = |links: &_| -> Vec<u32> {
             (1..=11).filter(|i| leads_out(&interface(*i, "192.0.2.1"), links, false)).collect()
         };

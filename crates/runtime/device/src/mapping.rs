@@ -3,7 +3,6 @@ use crate::error::Error;
 use adverb_engine::memory::RangeKind;
 use adverb_engine::{AtomicOp, Memory, Range};
 use adverb_memory::{FdPages, HostMemory, Pages};
-use nix::errno::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -43,10 +42,7 @@ impl Mapping {
     /// # Errors
     /// ENOMEM.
     pub fn alloc(len: usize) -> Result<Self, Error> {
-        let pages = crate::memory::pages(len).map_err(|e| {
-            Error::new(Errno::ENOMEM, format!("{len} bytes of memory cannot be had: {}", e.desc()))
-        })?;
-        Ok(Mapping::pages(Arc::new(pages)))
+        Ok(Mapping::pages(Arc::new(crate::memory::pages(len)?)))
     }
 
     /// Pages of the library.

@@ -1,29 +1,38 @@
-//! The memory of this process that peers may map, as chosen by the environment.
+//! Memory shared with the other processes of this host, as chosen by the environment.
 use crate::error::Error;
 use adverb_memory::{Pages, SharedFile};
-use nix::errno::Errno;
 
-/// May page-aligned allocations of the program lie in memory that peers map (`ADVERB_ADOPT`)?
+/// Has the program's environment the first of two values? Without a value, the first counts.
 ///
 /// # Errors
-/// EINVAL for values other than `on` and `off`.
-fn sharing_choice() -> Result<bool, Error> {
-    match std::env::var("ADVERB_ADOPT").as_deref() {
-        Err(_) | Ok("" | "on") => Ok(true),
-        Ok("off") => Ok(false),
-        Ok(other) => {
-            Err(Error::invalid(format!("ADVERB_ADOPT is {other:?}"), "must be \"on\" or \"off\""))
-        }
+/// EINVAL for another value.
+fn is_first(variable: &str, [first, second]: [&str; 2]) -> Result<bool, Error> {
+    match std::env::var(variable).as_deref() {
+        Err(_) | Ok("") => Ok(true),
+        Ok(value) if value == first || value == second => Ok(value == first),
+        Ok(other) => Err(Error::invalid(
+            format!("{variable} is {other:?}"),
+            format!("must be {first:?} or {second:?}"),
+        )),
     }
 }
 
-/// Shares the program's page-aligned allocations from now on. Called as soon as a program shows
+/// Do packets between processes of one host go through shared memory where possible
+/// (`ADVERB_PATH`)? If not, they go over the network.
+///
+/// # Errors
+/// EINVAL for an invalid value in the environment.
+pub(crate) fn is_shared() -> Result<bool, Error> {
+    is_first("ADVERB_PATH", ["local", "wire"])
+}
+
+/// Shares the program's page-aligned allocations from now on, if `ADVERB_ADOPT` allows it. Called as soon as a program shows
 /// interest in a device, because most programs allocate their buffers before they open a device.
 ///
 /// # Errors
 /// EINVAL for an invalid value in the environment. If the kernel refuses, no memory is shared.
 pub fn share_allocations() -> Result<(), Error> {
-    let on = sharing_choice()?;
+    let on = is_first("ADVERB_ADOPT", ["on", "off"])?;
     match SharedFile::of_process() {
         Ok(file) => file.share_allocations(on),
         Err(e) => log::debug!("no memory of this process can be shared: {e}"),
@@ -34,10 +43,12 @@ pub fn share_allocations() -> Result<(), Error> {
 /// Pages that peers may map; private pages if the kernel has none to share.
 ///
 /// # Errors
-/// ENOMEM and the like.
-pub(crate) fn pages(len: usize) -> Result<Pages, Errno> {
-    match SharedFile::of_process() {
+/// ENOMEM.
+pub(crate) fn pages(len: usize) -> Result<Pages, Error> {
+    let pages = match SharedFile::of_process() {
         Ok(file) => Pages::shared(file, len, 1),
         Err(_) => Pages::new(len),
-    }
+    };
+    pages
+        .map_err(|e| Error::no_memory(format!("{len} bytes of memory cannot be had: {}", e.desc())))
 }

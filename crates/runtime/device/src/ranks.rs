@@ -23,15 +23,14 @@ adverb_sync::ranks! {
     UcmaWorld = "the connection manager's ids";
     /// The connection manager's files by descriptor. Nothing more.
     UcmaFiles = "the connection manager's files";
-    /// The slot for the process's node: held while the node is made, and at the end of the process,
+    /// The turn of the process's node: held while the node is made, and at the end of the process,
     /// when the node sends its waiting packets.
     NodeInstance = "the process's node";
     /// Whether a claim of a service listens: held while the service is listed.
     MadClaim = "a claim of a service";
     /// The services that this process listens for. Nothing more.
     MadServices = "the services that are listened for";
-    /// Requests that arrived before the process listened. If there is no room for a request, the
-    /// request is answered under the lock, which may open an address.
+    /// Requests that arrived before the process listened. Nothing more.
     MadEarly = "requests that arrived early";
     /// The state of a work queue: held while its queue pair is modified.
     WorkQueue = "a work queue";
@@ -80,8 +79,6 @@ adverb_sync::ranks! {
     Publishing = "the turn to publish";
     /// The shared receive queues by number: held while a queue is made. Nothing more.
     SharedQueues = "the shared receive queues by number";
-    /// The queue pairs that take receives from a shared receive queue. Nothing more.
-    Takers = "the takers of a shared receive queue";
     /// A shared receive queue. Operations on tags are completed under it.
     SharedReceives = "a shared receive queue";
 
@@ -121,10 +118,8 @@ adverb_sync::ranks! {
     PeersBySlot = "the peers by slot";
     /// The rings of a peer that the receiver still has to take over. Nothing more.
     PeerRings = "the rings that a peer writes to";
-    /// The doorbells of a peer. Nothing more.
+    /// The doorbells of a peer, or the end (descriptor) of a peer that was left. Nothing more.
     PeerLinks = "a peer's doorbells";
-    /// The end (descriptor) of a peer that was left. Nothing more.
-    PeerEnd = "a peer's end";
     /// Memory of a peer that is mapped here. Nothing more.
     PeerMemory = "a peer's memory";
     /// The queue pairs that were connected to a peer. Nothing more.

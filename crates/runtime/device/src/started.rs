@@ -1,5 +1,8 @@
 //! Does this process have a node? Process-wide choices have to be made before.
+use crate::error::Error;
 use adverb_memory::ProcessIdentity;
+use nix::errno::Errno;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The process with a node, plus one. The child of a fork has no node yet. No lock, because a child
@@ -16,6 +19,18 @@ pub(crate) fn set_started(process: ProcessIdentity) {
 }
 
 /// Does this process (not its parent) have a node?
-pub(crate) fn is_started() -> bool {
+fn is_started() -> bool {
     STARTED.load(Ordering::SeqCst) == number_of(ProcessIdentity::current())
+}
+
+/// Makes a choice for the process: `value` for `what`.
+///
+/// # Errors
+/// EBUSY if the choice was made already, or the process has a node.
+pub(crate) fn choose<T>(choice: &OnceLock<T>, value: T, what: &str) -> Result<(), Error> {
+    if is_started() || choice.set(value).is_err() {
+        let text = format!("{what} chosen once, before the first device is opened");
+        return Err(Error::new(Errno::EBUSY, text));
+    }
+    Ok(())
 }

@@ -12,6 +12,7 @@ use adverb_check::Kind;
 use adverb_device::{CompChannel, Error};
 use adverb_os::Uncancelled;
 use core::ffi::{c_int, c_uint, c_void};
+use std::os::fd::{AsFd, AsRawFd};
 
 /// Creates a completion channel.
 pub unsafe extern "C" fn ibv_create_comp_channel(
@@ -21,7 +22,7 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
         let obj = live(context)?;
         let place = reserve::<ChannelObj>()?;
         let channel = CompChannel::new(&obj.context)?;
-        let visible = ibv_comp_channel { context, fd: channel.raw_fd(), refcnt: 0 };
+        let visible = ibv_comp_channel { context, fd: channel.as_fd().as_raw_fd(), refcnt: 0 };
         let origin = Origin { context, file: obj.file, handle: 0 };
         let handle = place.fill(visible, ChannelObj { channel }, origin);
         tell(Event::Made(Kind::Channel, handle as usize));

@@ -188,7 +188,7 @@ pub(super) fn make_context(
     let mut table = tables::verbs_context();
     table.context.device = core::ptr::from_ref(device).cast_mut().cast();
     table.context.cmd_fd = cmd_fd.as_raw_fd();
-    table.context.async_fd = context.async_fd();
+    table.context.async_fd = context.async_events().as_raw_fd();
     table.context.num_comp_vectors = COMP_VECTORS as c_int;
     table.context.mutex = libc::PTHREAD_MUTEX_INITIALIZER;
     // SAFETY: only an address within the slot is taken.

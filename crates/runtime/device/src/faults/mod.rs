@@ -6,10 +6,9 @@
 //! line of counters at level `info` when the process ends), and the log marks each with "injected".
 use crate::async_event::AsyncEvent;
 use crate::error::Error;
-use crate::started::is_started;
+use crate::started::choose;
 use adverb_cm::{MadKind, RejectReason};
 use adverb_engine::{Cause, Qpn, Time, WcStatus};
-use nix::errno::Errno;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -38,13 +37,7 @@ static CHOSEN: OnceLock<Spec> = OnceLock::new();
 /// # Errors
 /// EBUSY if a device was opened already, or faults were already chosen.
 pub fn set(spec: Spec) -> Result<(), Error> {
-    if is_started() || CHOSEN.set(spec).is_err() {
-        return Err(Error::new(
-            Errno::EBUSY,
-            "faults are chosen once, before the first device is opened",
-        ));
-    }
-    Ok(())
+    choose(&CHOSEN, spec, "faults are")
 }
 
 /// The requested faults; an empty `Spec` without a request.
@@ -63,7 +56,7 @@ pub(crate) fn asked() -> Result<Spec, Error> {
 /// The injected faults of a process, except faults of packets.
 #[derive(Debug)]
 pub(crate) struct Injector {
-    spec: Spec,
+    pub(crate) spec: Spec,
     /// Number of queue pairs created.
     qps: AtomicU32,
     /// Number of calls so far, in the order of [`Call::ALL`].
@@ -90,11 +83,6 @@ impl Injector {
             requests: AtomicU64::new(0),
             counters: Injected::default(),
         })
-    }
-
-    /// Links that go down, and devices that fail.
-    pub(crate) fn outages(&self) -> Vec<Outage> {
-        self.spec.outages()
     }
 
     /// Counts a call; answers the error if the call has to fail.

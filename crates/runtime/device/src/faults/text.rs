@@ -25,6 +25,11 @@ fn name_of<T: PartialEq>(value: &T, all: &[(T, &'static str)]) -> &'static str {
     all.iter().find(|(of, _)| of == value).map_or("", |(_, name)| name)
 }
 
+/// The text before a character, and the text behind it, if any.
+fn split(text: &str, at: char) -> (&str, Option<&str>) {
+    text.split_once(at).map_or((text, None), |(before, behind)| (before, Some(behind)))
+}
+
 /// `after=MESSAGES`.
 fn after(text: &str) -> Result<u64> {
     let count = text.trim().strip_prefix("after=").ok_or(INCOMPLETE)?;
@@ -35,9 +40,9 @@ fn after(text: &str) -> Result<u64> {
 impl Form for KillQp {
     fn read(text: &str, _: &Item) -> Result<Self> {
         let (nth, rest) = text.split_once('@').ok_or(INCOMPLETE)?;
-        let (messages, status) =
-            rest.split_once('@').map_or((rest, None), |(rest, status)| (rest, Some(status.trim())));
+        let (messages, status) = split(rest, '@');
         let status = status
+            .map(str::trim)
             .map(|text| known("status", text.strip_prefix("status=").unwrap_or(text), &STATUSES));
         Ok(KillQp { nth: nth_qp(nth)?, after: after(messages)?, status: status.transpose()? })
     }
@@ -108,8 +113,7 @@ impl Form for DropMad {
 /// `NTH` or `NTH@reason=REASON`.
 impl Form for Refuse {
     fn read(text: &str, _: &Item) -> Result<Self> {
-        let (at, reason) =
-            text.split_once('@').map_or((text, None), |(at, reason)| (at, Some(reason)));
+        let (at, reason) = split(text, '@');
         let reason = match reason {
             None => RejectReason::CONSUMER_DEFINED,
             Some(text) => {
@@ -129,10 +133,8 @@ impl Form for Refuse {
 impl Form for Outage {
     fn read(text: &str, item: &Item) -> Result<Self> {
         let time = |text| Duration::read(text, item);
-        let (rest, lasts) =
-            text.split_once('+').map_or((text, None), |(rest, lasts)| (rest, Some(lasts)));
-        let (device, after) =
-            rest.split_once('@').map_or((rest, None), |(device, after)| (device, Some(after)));
+        let (rest, lasts) = split(text, '+');
+        let (device, after) = split(rest, '@');
         let is_fatal = item.name() == OutageKind::DeviceFatal.name();
         let outage = Outage {
             device: device.trim().to_owned(),

@@ -1,7 +1,8 @@
 //! The objects exchanged by two processes of a host to share memory.
+use super::peer::any_event;
 use adverb_local::{ConnectionId, Doorbell, DoorbellHandle, Doorbells, PeerFd};
 use adverb_shm::Consumer;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags};
 use std::io;
 use std::os::fd::OwnedFd;
 
@@ -41,7 +42,6 @@ impl HandshakeFds {
     /// Has the giver ended?
     pub(crate) fn has_ended(&self) -> bool {
         let Some(end) = self.doorbell.as_end() else { return true };
-        let mut fds = [PollFd::new(end, PollFlags::empty())];
-        poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)
+        any_event(&mut [PollFd::new(end, PollFlags::empty())])
     }
 }

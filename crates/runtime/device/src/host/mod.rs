@@ -14,7 +14,6 @@ use adverb_os::SocketErrors;
 use adverb_shm::{Consumer, Published};
 use adverb_sync::{Ranked, RankedRw};
 use std::collections::HashMap;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -22,7 +21,6 @@ use std::time::{Duration, Instant};
 mod filled;
 mod handshake;
 mod one_sided;
-mod parts;
 mod peer;
 mod regions;
 mod threads;
@@ -30,8 +28,7 @@ mod waiting;
 
 pub(crate) use handshake::{Given, HandshakeFds};
 pub(crate) use one_sided::{Ends, Seen};
-pub(crate) use parts::{Referred, TxRing};
-pub(crate) use peer::{NO_REFERENCES, Peer};
+pub(crate) use peer::{NO_REFERENCES, Peer, Referred, TxRing};
 use regions::Reached;
 pub(crate) use regions::{Listed, MemoryRoute};
 pub(crate) use waiting::{Withdrawn, let_fetch};
@@ -51,30 +48,6 @@ const REFUSED: Duration = Duration::from_secs(5);
 /// The largest number of doorbells checked in a single call.
 const LOOKS: usize = 16;
 
-/// The path of packets between processes of one host (`ADVERB_PATH`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PathChoice {
-    /// Through shared memory where possible.
-    Local,
-    /// Always over the network.
-    Wire,
-}
-
-/// The path named in the program's environment.
-///
-/// # Errors
-/// EINVAL for anything but `local` and `wire`.
-pub(crate) fn path_choice() -> Result<PathChoice, crate::Error> {
-    match std::env::var("ADVERB_PATH").as_deref() {
-        Err(_) | Ok("" | "local") => Ok(PathChoice::Local),
-        Ok("wire") => Ok(PathChoice::Wire),
-        Ok(other) => Err(crate::Error::invalid(
-            format!("ADVERB_PATH is {other:?}"),
-            "must be \"local\" or \"wire\"",
-        )),
-    }
-}
-
 /// Number of peers a process may be: a peer for each loaded copy of this library. Each peer costs
 /// descriptors and memory.
 pub(crate) const COPIES: usize = 4;
@@ -84,7 +57,8 @@ pub(crate) struct HostConnections {
     pub(crate) nonce: u64,
     pub(crate) published: Published,
     pub(crate) tables: PeerFd,
-    /// A doorbell for each peer, and the watched ends of the peers.
+    /// A doorbell for each peer, and the watched ends of the peers. The descriptor is readable when
+    /// a doorbell was rung or a peer ended.
     pub(crate) doorbells: Doorbells,
     pub(crate) file: &'static SharedFile,
     pub(crate) reached: Reached,
@@ -148,11 +122,6 @@ impl HostConnections {
         self.any.load(Ordering::Relaxed)
     }
 
-    /// Readable when a doorbell was rung or a peer ended.
-    pub(crate) fn control_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.doorbells.fd()
-    }
-
     /// Some of the peers that rang or ended.
     pub(crate) fn ready(&self) -> Vec<Arc<Peer>> {
         let mut ids = [0; LOOKS];
@@ -161,14 +130,14 @@ impl HostConnections {
             return Vec::new();
         }
         self.departed.lock().retain(|peer| {
-            let ended = ids[..n].contains(&peer.id()) && peer.is_to_bury();
+            let ended = ids[..n].contains(&peer.id) && peer.links.is_to_bury();
             if ended {
                 peer.bury(&self.doorbells);
             }
             !ended
         });
         let all = self.all.read();
-        all.iter().filter(|peer| ids[..n].contains(&peer.id())).cloned().collect()
+        all.iter().filter(|peer| ids[..n].contains(&peer.id)).cloned().collect()
     }
 
     /// The owner of a slot, if known.
@@ -264,7 +233,7 @@ impl HostConnections {
         }
         // A process uses at most as many tables as loaded copies of this library. Older tables
         // belong to the program before an `exec`, or to a lying process.
-        let of_process = |p: &Arc<Peer>| p.pid() == peer.pid();
+        let of_process = |p: &Arc<Peer>| p.pid == peer.pid;
         if departed.iter().filter(|p| of_process(p)).count() > COPIES
             && let Some(oldest) = departed.iter().position(of_process)
         {
@@ -322,7 +291,8 @@ impl HostConnections {
     /// readable.
     fn take_doorbells(&self) -> bool {
         // `fold` checks every peer.
-        self.any() && self.ready().iter().fold(false, |rung, peer| peer.take_doorbell() | rung)
+        self.any()
+            && self.ready().iter().fold(false, |rung, peer| peer.links.take_doorbell() | rung)
     }
 }
 

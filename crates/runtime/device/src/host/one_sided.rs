@@ -79,12 +79,6 @@ enum Reach {
     Cma(Cma),
 }
 
-/// A region open to an access, and the offset of the access in the region.
-struct Found<'a> {
-    target: &'a RemoteRegion,
-    off: u64,
-}
-
 /// The two queue pairs of a connection.
 #[derive(Clone, Copy)]
 pub(crate) struct Ends {
@@ -163,20 +157,20 @@ impl HostConnections {
         if !plain || (atomic && !remote.va.is_multiple_of(8)) {
             return false;
         }
-        if peer.is_own() {
+        if peer.is_own {
             let Some((pd, _)) = self.open(peer, seen, ends, needed) else { return false };
             return within(keys, pd, ends, remote, needed, request);
         }
         let mut busy = None;
-        let at = (remote, needed);
-        let Some((found, guard)) = self.begin(peer, seen, ends, at, request.len, &mut busy) else {
+        let at = (remote, needed, request.len);
+        let Some((target, off, guard)) = self.begin(peer, seen, ends, at, &mut busy) else {
             return false;
         };
-        match &found.target.reach {
-            Reach::Window(window, at) => in_window(window, &guard, at + found.off, request),
+        match &target.reach {
+            Reach::Window(window, at) => in_window(window, &guard, at + off, request),
             // The peer chooses the regions' addresses, so the sum may overflow.
             Reach::Cma(cma) => {
-                let addr = found.target.entry.addr.checked_add(found.off);
+                let addr = target.entry.addr.checked_add(off);
                 addr.is_some_and(|addr| by_calls(cma, &guard, addr, request))
             }
         }
@@ -218,7 +212,7 @@ impl HostConnections {
         ends: Ends,
         rkey: Key,
     ) -> Option<Shortcut> {
-        if peer.is_own() {
+        if peer.is_own {
             return None;
         }
         let (pd, qp) = self.open(peer, seen, ends, Access::empty())?;
@@ -241,21 +235,32 @@ impl HostConnections {
         })
     }
 
-    /// Steps 1 and 2 of an access to the memory of a peer: see the module's page.
+    /// Steps 1 and 2 of an access to the memory of a peer: see the module's page. Returns the region
+    /// of the key, the offset of the access in the region, and the guard of the access. `None`: the
+    /// access is not allowed.
     #[inline]
     fn begin<'a, 'b>(
         &'a self,
         peer: &'b Peer,
         seen: &'b mut Seen,
         ends: Ends,
-        (remote, needed): (Remote, Access),
-        len: u64,
+        (remote, needed, len): (Remote, Access, u64),
         busy: &mut Option<Busy<'a>>,
-    ) -> Option<(Found<'b>, Guard<'b>)> {
-        let (found, qp) = self.find(peer, seen, ends, (remote, needed), len)?;
-        let guard = Guard::new(peer.tables.word(&qp), peer.tables.word(&found.target.seen));
+    ) -> Option<(&'b RemoteRegion, u64, Guard<'b>)> {
+        let (pd, qp) = self.open(peer, seen, ends, needed)?;
+        let target = find_key(peer, &mut seen.key, remote.rkey)?;
+        let entry = &target.entry;
+        let granted = Access::from_bits_truncate(entry.access);
+        if !granted.contains(needed) || !is_for(entry, pd, ends) {
+            return None;
+        }
+        let off = remote.va.checked_sub(entry.va)?;
+        if len > entry.len || off > entry.len - len {
+            return None;
+        }
+        let guard = Guard::new(peer.tables.word(&qp), peer.tables.word(&target.seen));
         self.set_hazard(peer, ends, remote.rkey, &guard, busy)?;
-        Some((found, guard))
+        Some((target, off, guard))
     }
 
     /// Step 2. A hazard already set for the same use stays set. `None` for a thread without
@@ -273,7 +278,7 @@ impl HostConnections {
         if !guard.restarts() {
             return None;
         }
-        let at = Use { owner: peer.nonce(), qpn: ends.dest_qpn, key };
+        let at = Use { owner: peer.nonce, qpn: ends.dest_qpn, key };
         if !busy.as_ref().is_some_and(|busy| busy.names(&at)) {
             // A thread has a single hazard, so the earlier use ends first.
             *busy = None;
@@ -287,28 +292,6 @@ impl HostConnections {
     #[inline]
     pub(crate) fn own_keys(&self) -> u64 {
         self.taken_back.load(Ordering::Relaxed)
-    }
-
-    /// The region of a remote key, and the offset of an access in the region, if the access is
-    /// allowed.
-    #[inline]
-    fn find<'a>(
-        &self,
-        peer: &Peer,
-        seen: &'a mut Seen,
-        ends: Ends,
-        (remote, needed): (Remote, Access),
-        len: u64,
-    ) -> Option<(Found<'a>, EntrySeen)> {
-        let (pd, qp) = self.open(peer, seen, ends, needed)?;
-        let target = find_key(peer, &mut seen.key, remote.rkey)?;
-        let entry = &target.entry;
-        let granted = Access::from_bits_truncate(entry.access);
-        if !granted.contains(needed) || !is_for(entry, pd, ends) {
-            return None;
-        }
-        let off = remote.va.checked_sub(entry.va)?;
-        (len <= entry.len && off <= entry.len - len).then_some((Found { target, off }, qp))
     }
 
     /// A guard for the time in which the peer's queue pair is connected to ours. As long as the
@@ -377,10 +360,10 @@ fn look_up(peer: &Peer, rkey: Key) -> Option<RemoteRegion> {
     let (entry, seen) = peer.tables.key(rkey)?;
     let reach = match entry.how {
         SHARED => {
-            let (window, at) = peer.window(entry.addr, entry.len)?;
+            let (window, at) = peer.memory.window(entry.addr, entry.len)?;
             Reach::Window(window, at)
         }
-        PRIVATE => Reach::Cma(peer.cma()?),
+        PRIVATE => Reach::Cma(peer.memory.cma()?),
         _ => return None,
     };
     Some(RemoteRegion { entry, seen, reach })

@@ -23,18 +23,30 @@ pub(crate) enum MemoryRoute {
 }
 
 /// All registered memory of the process in the shared file. Peers may fetch payloads from there.
-/// The key is the first and last address in the device's own mappings. The value is the offset of
-/// the first byte and the number of registrations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reached(Arc<RankedRw<Regions, ranks::Reached>>);
 
-/// First and last address; offset of the first byte and number of registrations.
-type Regions = BTreeMap<(u64, u64), (u64, usize)>;
+type Regions = BTreeMap<MappedRange, Registrations>;
+
+/// A range of addresses in the device's own mappings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct MappedRange {
+    start: u64,
+    end: u64,
+}
+
+/// The registrations of a range.
+#[derive(Clone, Copy, Debug)]
+struct Registrations {
+    /// Offset of the first byte in the file.
+    offset: u64,
+    count: usize,
+}
 
 /// A region listed in [`Reached`].
 #[derive(Debug)]
 pub(crate) struct Listed {
-    range: (u64, u64),
+    range: MappedRange,
     all: Reached,
 }
 
@@ -44,25 +56,26 @@ const LOOKS: usize = 4;
 
 impl Reached {
     fn add(&self, addr: u64, len: u64, offset: u64) -> Listed {
-        let range = (addr, addr.saturating_add(len));
-        self.0.write().entry(range).or_insert((offset, 0)).1 += 1;
+        let range = MappedRange { start: addr, end: addr.saturating_add(len) };
+        self.0.write().entry(range).or_insert(Registrations { offset, count: 0 }).count += 1;
         Listed { range, all: self.clone() }
     }
     /// The offset of a range in the file, if a single region holds the whole range.
     pub(crate) fn offset_of(&self, addr: u64, len: u64) -> Option<u64> {
         let end = addr.checked_add(len)?;
         let all = self.0.read();
-        let mut near = all.range(..=(addr, u64::MAX)).rev().take(LOOKS);
-        near.find_map(|(&(from, to), &(offset, _))| (end <= to).then(|| offset + (addr - from)))
+        let last = MappedRange { start: addr, end: u64::MAX };
+        let mut near = all.range(..=last).rev().take(LOOKS);
+        near.find_map(|(at, of)| (end <= at.end).then(|| of.offset + (addr - at.start)))
     }
 }
 
 impl Drop for Listed {
     fn drop(&mut self) {
         let mut all = self.all.0.write();
-        if let Some((_, count)) = all.get_mut(&self.range) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(registrations) = all.get_mut(&self.range) {
+            registrations.count -= 1;
+            if registrations.count == 0 {
                 all.remove(&self.range);
             }
         }

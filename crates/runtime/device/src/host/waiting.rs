@@ -67,17 +67,17 @@ impl Wait<'_> {
 
     /// Looks for a proof that threads are out although their hazards still stand.
     fn look_at_threads(&mut self) -> bool {
-        if self.peer.process_has_ended() {
+        if self.peer.links.process_has_ended() {
             return true;
         }
-        let pid = self.peer.pid();
+        let pid = self.peer.pid;
         self.inside.retain(|held| !Doing::of(pid, held.thread).is_out());
         self.is_over()
     }
 
     /// Logs the wait. `true`: the peer lies.
     fn judge(&mut self) -> bool {
-        let pid = self.peer.pid();
+        let pid = self.peer.pid;
         // Each thread once: a lying process may name the same thread in many hazards.
         let mut numbers = Vec::new();
         self.inside.retain(|held| {
@@ -114,7 +114,7 @@ impl HostConnections {
         }
         let mut all = self.all.read().clone();
         all.extend_from_slice(&self.departed.lock());
-        all.retain(|peer| !peer.is_own());
+        all.retain(|peer| !peer.is_own);
         all
     }
 
@@ -176,7 +176,7 @@ pub(crate) fn let_fetch(peer: &Arc<Peer>, qpn: Qpn, mut patience: Duration) -> b
     let start = Instant::now();
     let mut nap = NAP;
     for looks in 0_u64.. {
-        if peer.unfetched(|to| to.qpn == qpn).is_empty() {
+        if peer.outgoing.unfetched(|to| to.qpn == qpn).is_empty() {
             return true;
         }
         if looks == 0 {
@@ -188,8 +188,7 @@ pub(crate) fn let_fetch(peer: &Arc<Peer>, qpn: Qpn, mut patience: Duration) -> b
             std::hint::spin_loop();
             continue;
         }
-        if start.elapsed() >= patience || peer.has_left() || super::threads::is_stopped(peer.pid())
-        {
+        if start.elapsed() >= patience || peer.has_left() || super::threads::is_stopped(peer.pid) {
             return false;
         }
         std::thread::sleep(nap);
@@ -201,7 +200,7 @@ pub(crate) fn let_fetch(peer: &Arc<Peer>, qpn: Qpn, mut patience: Duration) -> b
 impl HostConnections {
     /// The queue pairs with payloads in a memory range still to be fetched by peers.
     pub(crate) fn referring(&self, addr: u64, len: u64) -> Vec<Qpn> {
-        let of = |peer: Arc<Peer>| peer.unfetched(|to| to.overlaps(addr, len));
+        let of = |peer: Arc<Peer>| peer.outgoing.unfetched(|to| to.overlaps(addr, len));
         let mut all: Vec<_> = self.others().into_iter().flat_map(of).map(|to| to.qpn).collect();
         all.sort_unstable();
         all.dedup();

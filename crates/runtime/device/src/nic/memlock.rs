@@ -1,6 +1,5 @@
 //! Pages that a NIC locks in memory, and the kernel's limit for locked pages (`ulimit -l`).
 use crate::error::Error;
-use nix::errno::Errno;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,10 +36,9 @@ impl Locked {
         if all > limit {
             drop(locked);
             let (all, limit) = (all * PAGE / 1024, limit * PAGE / 1024);
-            let text = format!(
+            return Err(Error::no_memory(format!(
                 "{all} KiB would be registered, and RLIMIT_MEMLOCK (ulimit -l) is {limit} KiB"
-            );
-            return Err(Error::new(Errno::ENOMEM, text));
+            )));
         }
         Ok(locked)
     }

@@ -4,12 +4,13 @@
 //! A new IPv6 address of this machine is in the GID table at once, as in the kernel's GID table. No
 //! socket can be bound to the address until the kernel has asked the link for another host with the
 //! same address. Detection takes one to two seconds. A call that needs the address waits here.
-use super::address_table::Addresses;
+pub(super) mod table;
+
+use self::table::Addresses;
 use super::core::Node;
-use super::link_error::{quiet_from_link, quiet_from_local};
 use crate::error::Error;
 use crate::interfaces::{self, Interface};
-use adverb_link::{AddrIndex, LinkError};
+use adverb_link::{AddrIndex, LinkError, UdpLink};
 use adverb_os::{Detection, InterfaceNews, unusable_addresses};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -22,22 +23,13 @@ const LONGEST: Duration = Duration::from_secs(5);
 const PACE: u16 = 100;
 
 impl Addresses {
-    /// Opens port 4791 at a local address, once, so that packets for the address arrive here.
+    /// Opens port 4791 at a local address, once, so that packets for the address arrive here. The
+    /// caller logs an error.
     pub(crate) fn open(&self, node: &Node, ip: IpAddr, scope_id: u32) -> Result<AddrIndex, Error> {
-        self.open_quietly(node, ip, scope_id).inspect_err(|error| log::error!("{error}"))
+        self.try_open(node, ip, scope_id)?.map_err(Error::from)
     }
 
-    /// As [`Addresses::open`], but the caller logs an error.
-    pub(crate) fn open_quietly(
-        &self,
-        node: &Node,
-        ip: IpAddr,
-        scope_id: u32,
-    ) -> Result<AddrIndex, Error> {
-        self.try_open(node, ip, scope_id)?.map_err(quiet_from_link)
-    }
-
-    /// As [`Addresses::open_quietly`] for a usable address. `None` during IPv6 duplicate address
+    /// As [`Addresses::open`] for a usable address. `None` during IPv6 duplicate address
     /// detection: the address is opened when the kernel reports the end of detection. `None` also
     /// if the address has gone since it was listed, for example because detection has failed.
     pub(crate) fn open_if_usable(
@@ -49,7 +41,7 @@ impl Addresses {
         match self.try_open(node, ip, scope_id)? {
             Ok(index) => Ok(Some(index)),
             Err(LinkError::Tentative { .. } | LinkError::NoSuchAddress { .. }) => Ok(None),
-            Err(e) => Err(quiet_from_link(e)),
+            Err(e) => Err(e.into()),
         }
     }
 
@@ -59,10 +51,8 @@ impl Addresses {
         ip: IpAddr,
         scope_id: u32,
     ) -> Result<Result<AddrIndex, LinkError>, Error> {
-        if !node.mads.has_handler()
-            && let Err(e) = node.registry.qps.before_first(|| node.link.follow_user())
-        {
-            return Err(quiet_from_local(e));
+        if !node.mads.has_handler() {
+            node.registry.qps.before_first(|| node.link.follow_user())?;
         }
         let mut open = self.0.lock();
         if let Some((.., index)) = open.iter().find(|(i, s, _)| *i == ip && *s == scope_id) {
@@ -89,16 +79,11 @@ impl Addresses {
 
     /// Opens the port at a peer's address, if the address is this machine's own. The peer's packets
     /// count only if they come from the port at this address. While this process has a socket
-    /// there, only processes of this user share the port.
+    /// there, only processes of this user share the port. The caller logs an error.
     ///
     /// # Errors
     /// EADDRINUSE if another user has the port there. No process of this user can then be the peer.
     pub(crate) fn hear(&self, node: &Node, ip: IpAddr, scope_id: u32) -> Result<(), Error> {
-        self.hear_quietly(node, ip, scope_id).inspect_err(|error| log::error!("{error}"))
-    }
-
-    /// As [`Addresses::hear`], but the caller logs an error.
-    pub(crate) fn hear_quietly(&self, node: &Node, ip: IpAddr, scope_id: u32) -> Result<(), Error> {
         if !node.is_own_address(ip) {
             return Ok(());
         }
@@ -121,7 +106,10 @@ impl Addresses {
     /// up and have a carrier. Without a carrier, detection does not begin. The caller holds no
     /// lock.
     pub(crate) fn await_usable(&self, node: &Node, addresses: &[IpAddr]) {
-        if !addresses.iter().any(|ip| node.link.is_tentative_address(*ip)) {
+        // The answer may be a second old.
+        let is_tentative =
+            |link: &UdpLink| addresses.iter().any(|ip| link.own_addresses().is_tentative(*ip));
+        if !node.link.udp().is_some_and(is_tentative) {
             return;
         }
         log::info!(

@@ -5,10 +5,10 @@ use super::numbers::{Found, Numbers};
 use super::queue_pair::AnyQp;
 use super::tx::Tx;
 use crate::host;
-use adverb_engine::{Gid, Packet, Time};
+use crate::interfaces::gid_of;
+use adverb_engine::{Packet, Time};
 use adverb_link::{RxBuffers, RxFrom, RxPacket};
 use adverb_wire::Headers;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -91,8 +91,8 @@ pub(super) struct Batch {
     /// Queue pairs with a deferred plain ACK, which leaves with the program's next packet, or in a
     /// receive at this time.
     delayed: Vec<(Arc<AnyQp>, Time)>,
-    /// Which ACKs may be delayed now?
-    hold: DelayedAcks,
+    /// Which plain ACKs may be deferred now?
+    pub(super) hold: DelayedAcks,
 }
 
 impl Batch {
@@ -110,16 +110,6 @@ impl Batch {
         if !qp.touched.swap(true, Ordering::Relaxed) {
             self.touched.push(qp);
         }
-    }
-
-    /// Which plain ACKs may be deferred from here on?
-    pub(super) fn hold(&mut self, hold: DelayedAcks) {
-        self.hold = hold;
-    }
-
-    /// Which plain ACKs may be deferred now?
-    pub(super) fn holds(&self) -> DelayedAcks {
-        self.hold
     }
 
     /// The queue pair's plain ACK is deferred until `until`.
@@ -209,16 +199,12 @@ impl Sockets {
 /// A packet in the form of the engine.
 pub(super) fn packet_of<'a>(p: &RxPacket<'_>, headers: Headers, payload: &'a [u8]) -> Packet<'a> {
     Packet {
-        src: gid_of(p.src.ip()),
-        dst: gid_of(p.dst),
+        src: gid_of(&p.src.ip()),
+        dst: gid_of(&p.dst),
         traffic_class: p.traffic_class,
         hop_limit: p.hop_limit,
         mtu: None,
         headers,
         payload,
     }
-}
-
-fn gid_of(ip: IpAddr) -> Gid {
-    crate::interfaces::gid_of(&ip)
 }

@@ -1,6 +1,6 @@
 //! The node: the queue pairs of a process by number, keys, timers, carriers, and the policy of
 //! driving.
-use super::address_table::Addresses;
+use super::addresses::table::Addresses;
 use super::batch::Receiver;
 use super::carriers::decorate::Taps;
 use super::carriers::relay::Kept;
@@ -103,13 +103,6 @@ impl Node {
         self.process.is_over()
     }
 
-    /// Can something be opened here? Not in a child, and not after the program has closed all
-    /// descriptors. Programs that become daemons do so. With a NIC no descriptor is open while no
-    /// device is open.
-    pub(super) fn is_of_use(&self) -> bool {
-        !self.is_stale() && !self.is_lost()
-    }
-
     /// Has the program closed the node's descriptors while nothing was open? Then their numbers
     /// belong to the program's own files.
     pub(crate) fn is_lost(&self) -> bool {
@@ -117,7 +110,8 @@ impl Node {
             return true;
         }
         let used = self.open.load(Ordering::Acquire) > 0 || self.mads.has_handler();
-        if used || !self.link.has_lost_a_descriptor() {
+        let lost = || self.link.local().is_some_and(|local| local.descriptors().has_lost_one());
+        if used || !lost() {
             return false;
         }
         log::debug!(
@@ -230,14 +224,8 @@ impl Node {
         }
     }
 
-    /// As [`Node::enter_timer`], for a watch of the completion queue `number`. The background
-    /// thread looks at the queue at `at`.
-    pub(crate) fn enter_watch(&self, at: Time, number: u32, old: u64) {
-        self.enter_deadline_of_thread(at, Timed::Watch(number), old);
-    }
-
     /// As [`Node::enter_timer`], for work of the background thread alone.
-    pub(super) fn enter_deadline_of_thread(&self, at: Time, what: Timed, old: u64) {
+    pub(crate) fn enter_deadline_of_thread(&self, at: Time, what: Timed, old: u64) {
         if self.watches.add(at, what, old) && self.policy.thread_sleeps_past(at) {
             self.wake_thread();
         }
@@ -245,8 +233,8 @@ impl Node {
 
     /// Writes recorded packets to the capture.
     pub(super) fn write_captured(&self) {
-        if let Some(taps) = &self.taps {
-            taps.write();
+        if let Some(tape) = self.taps.as_ref().and_then(|taps| taps.tape.as_ref()) {
+            tape.write();
         }
     }
 
@@ -255,10 +243,12 @@ impl Node {
         self.timers.next().min(self.watches.next())
     }
 
-    /// Is the background thread asleep, or about to be? If not, the thread will still see
+    /// Wakes the background thread if it sleeps, or is about to. An awake thread will still see
     /// everything the caller has set before.
-    pub(crate) fn thread_sleeps(&self) -> bool {
-        self.policy.thread_sleeps()
+    pub(crate) fn wake_sleeping_thread(&self) {
+        if self.policy.thread_sleeps() {
+            self.wake_thread();
+        }
     }
 
     /// Wakes the background thread, so that the thread looks at the timers again.
@@ -291,8 +281,8 @@ impl Node {
             self.pending.lock().extend(qp.own.me());
             self.any_pending.store(true, Ordering::Release);
             // An awake thread looks again by itself. A sleeping thread may not know of the work.
-            if self.thread_sleeps() && !self.policy.thread_is_away() {
-                self.wake_thread();
+            if !self.policy.thread_is_away() {
+                self.wake_sleeping_thread();
             }
         }
     }

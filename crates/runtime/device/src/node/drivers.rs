@@ -23,14 +23,13 @@ const MOST_OTHERS: usize = 64;
 /// The waiting threads of the program.
 #[derive(Debug, Default)]
 pub(crate) struct Drivers {
-    /// The numbers of the threads. 0: a free place.
-    threads: [AtomicI32; MOST],
+    threads: ThreadPlaces<MOST>,
     /// The address of the descriptors on which each of them sleeps. 0: not known.
     arrays: [AtomicUsize; MOST],
     /// How many threads have left so far.
     left: AtomicU64,
     /// Threads that wait without driving, because another thread drove.
-    others: Others,
+    others: ThreadPlaces<MOST_OTHERS>,
     /// The background thread sleeps, and not on the sockets.
     relieved: AtomicBool,
     /// Time of the last [`Drivers::look`].
@@ -42,15 +41,11 @@ pub(crate) struct Drivers {
 impl Drivers {
     /// The calling thread begins to drive. Returns the thread's place.
     pub(crate) fn enter(&self) -> Option<usize> {
-        let id = own_id();
         // The thread may have left its last wait by `longjmp`.
         if let Some(own) = self.own_place() {
             return Some(own);
         }
-        let claim = |thread: &AtomicI32| {
-            thread.compare_exchange(0, id, Ordering::SeqCst, Ordering::Relaxed).is_ok()
-        };
-        let place = self.threads.iter().position(claim)?;
+        let place = self.threads.enter()?;
         self.arrays[place].store(0, Ordering::Relaxed);
         Some(place)
     }
@@ -63,8 +58,7 @@ impl Drivers {
     /// The place of the calling thread, which has not left it: its wait ended by `longjmp`, or goes
     /// on after a handler.
     pub(crate) fn own_place(&self) -> Option<usize> {
-        let id = own_id();
-        self.threads.iter().position(|thread| thread.load(Ordering::Relaxed) == id)
+        self.threads.own()
     }
 
     /// As [`Drivers::enter`], unless another thread drives already. Then the calling thread waits
@@ -72,14 +66,17 @@ impl Drivers {
     pub(crate) fn enter_alone(&self) -> Option<usize> {
         let place = if self.own_place().is_some() || !self.any() { self.enter() } else { None };
         if place.is_none() {
-            self.others.enter();
+            // A further thread is not known. Another of these threads most likely waits as long.
+            let _ = self.others.enter();
         }
         place
     }
 
     /// A thread that did not drive waits no more.
     pub(crate) fn other_leaves(&self) {
-        self.others.leave();
+        if let Some(place) = self.others.own() {
+            self.others.leave(place);
+        }
     }
 
     /// Do threads of the program wait, and none of them drives? Then the background thread drives.
@@ -90,8 +87,7 @@ impl Drivers {
     /// The thread at this place does not drive any more. `true`: the background thread has to be
     /// woken, `away` if it is away from the sockets. For the thread itself.
     pub(crate) fn leave(&self, place: usize, away: bool) -> bool {
-        let (thread, id) = (&self.threads[place], own_id());
-        let _ = thread.compare_exchange(id, 0, Ordering::SeqCst, Ordering::Relaxed);
+        self.threads.leave(place);
         self.left.fetch_add(1, Ordering::SeqCst);
         let relieved = self.relieved.load(Ordering::SeqCst);
         relieved && !self.any() || away && self.are_missing()
@@ -109,7 +105,7 @@ impl Drivers {
 
     /// Does a thread drive?
     pub(crate) fn any(&self) -> bool {
-        self.threads.iter().any(|thread| thread.load(Ordering::SeqCst) != 0)
+        self.threads.any()
     }
 
     /// How many threads have left so far.
@@ -140,7 +136,7 @@ impl Drivers {
             return;
         }
         self.looked.store(now.0, Ordering::Relaxed);
-        for (thread, array) in self.threads.iter().zip(&self.arrays) {
+        for (thread, array) in self.threads.0.iter().zip(&self.arrays) {
             let array = array.load(Ordering::Relaxed) as u64;
             // A handler may wait in a `ppoll` of its own.
             let sleeps = |call: Call| {
@@ -168,32 +164,36 @@ fn forget_unless(thread: &AtomicI32, is_there: impl Fn(Line) -> bool) {
     }
 }
 
-/// Threads that wait without driving, by number. 0: a free place. A thread may be cancelled there,
-/// and is forgotten by [`Drivers::look`].
+/// Threads by number. 0: a free place. A thread that does not drive may be cancelled, and is
+/// forgotten by [`Drivers::look`].
 #[derive(Debug)]
-struct Others([AtomicI32; MOST_OTHERS]);
+struct ThreadPlaces<const N: usize>([AtomicI32; N]);
 
-impl Default for Others {
+impl<const N: usize> Default for ThreadPlaces<N> {
     fn default() -> Self {
-        Others([const { AtomicI32::new(0) }; MOST_OTHERS])
+        ThreadPlaces([const { AtomicI32::new(0) }; N])
     }
 }
 
-impl Others {
-    fn enter(&self) {
+impl<const N: usize> ThreadPlaces<N> {
+    /// Takes a free place for the calling thread.
+    fn enter(&self) -> Option<usize> {
         let id = own_id();
         let claim = |thread: &AtomicI32| {
             thread.compare_exchange(0, id, Ordering::SeqCst, Ordering::Relaxed).is_ok()
         };
-        // A further thread is not known. Another of these threads most likely waits as long.
-        let _ = self.0.iter().position(claim);
+        self.0.iter().position(claim)
     }
 
-    fn leave(&self) {
+    /// The place of the calling thread.
+    fn own(&self) -> Option<usize> {
         let id = own_id();
-        if let Some(thread) = self.0.iter().find(|thread| thread.load(Ordering::Relaxed) == id) {
-            thread.store(0, Ordering::SeqCst);
-        }
+        self.0.iter().position(|thread| thread.load(Ordering::Relaxed) == id)
+    }
+
+    /// Frees the place, unless another thread has it by now.
+    fn leave(&self, place: usize) {
+        let _ = self.0[place].compare_exchange(own_id(), 0, Ordering::SeqCst, Ordering::Relaxed);
     }
 
     fn any(&self) -> bool {

@@ -67,12 +67,13 @@ impl Node {
     /// Enters the time of the first packet or request delayed by a fault, unless an earlier entry
     /// exists.
     pub(super) fn keep_delay_timer(&self) {
-        let (packets, taps) = (self.link.delayed_for(), self.taps.as_ref());
-        if packets.is_none() && taps.is_none() {
+        let packets = self.link.udp().and_then(|link| link.tap().delayed_for());
+        let near = self.packet_faults();
+        if packets.is_none() && near.is_none() {
             return;
         }
         let now = self.now();
-        let near = taps.and_then(|taps| taps.due(now));
+        let near = near.and_then(|faults| faults.due(now));
         let Some(at) = Time::earliest(packets.map(|left| now + left), near) else { return };
         let old = self.delayed_until.fetch_min(at.0, Ordering::Relaxed);
         if at.0 < old {

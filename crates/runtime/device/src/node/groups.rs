@@ -4,7 +4,6 @@ use crate::error::Error;
 use crate::ranks;
 use adverb_link::AddrIndex;
 use adverb_sync::RankedRw;
-use nix::errno::Errno;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
@@ -37,10 +36,9 @@ impl Groups {
         let Some(group) = groups.get_mut(&index) else { return Ok(()) };
         group.attached.retain(|qp| qp.strong_count() > 0);
         if group.attached.len() >= MOST_ATTACHED {
-            return Err(Error::new(
-                Errno::ENOMEM,
-                format!("{MOST_ATTACHED} queue pairs are attached to the group already, the most"),
-            ));
+            return Err(Error::no_memory(format!(
+                "{MOST_ATTACHED} queue pairs are attached to the group already, the most"
+            )));
         }
         group.attached.extend(qp.own.me().map(|qp| Arc::downgrade(&qp)));
         Ok(())

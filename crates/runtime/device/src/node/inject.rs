@@ -11,8 +11,8 @@ use adverb_wire::Headers;
 pub(crate) fn of_qp(node: &Node, number: u32) -> Option<QpFaults> {
     let faults = node.faults.as_ref()?.new_qp();
     node.link.add_qp(number, faults.nth);
-    if let Some(taps) = &node.taps {
-        taps.add_qp(number, faults.nth);
+    if let Some(of_packets) = node.packet_faults() {
+        of_packets.rules.add_qp(number, faults.nth);
     }
     Some(faults)
 }

@@ -3,19 +3,16 @@
 use super::core::Node;
 use super::object_list::ObjectList;
 use super::queue_pair::AnyQp;
-use super::stats::lock_within;
+use super::stats::{COUNT_WAIT, lock_within};
 use crate::snapshot::{OBJECTS, PAGE, Page};
 use adverb_engine::QpType;
 use adverb_engine::qp::Counters;
 use adverb_nldev::{Counts, Object, ObjectLine};
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 /// In the beginning of a page of objects: the rest is the serial number of an object. Otherwise the
 /// rest is the number of a queue pair.
 const OTHERS: u32 = OBJECTS | ObjectList::NUMBERS;
-/// Longest wait for the lock of a queue pair.
-const LOCK_WAIT: Duration = Duration::from_millis(20);
 
 impl Node {
     /// The page of objects that begins at `from`: first the counters of each device and the queue
@@ -66,10 +63,8 @@ impl Node {
     /// The counters of the queue pairs of each device so far, including ended queue pairs.
     fn counters_of_devices(&self) -> BTreeMap<String, Counters> {
         let mut all = self.counters.ended.lock().clone();
-        self.registry.qps.for_each(|qp: &AnyQp| {
-            if let Some(inner) = lock_within(qp, LOCK_WAIT) {
-                all.entry(qp.own.device().to_owned()).or_default().add(inner.engine.counters());
-            }
+        self.each_qp(|qp, inner| {
+            all.entry(qp.own.device().to_owned()).or_default().add(inner.engine.counters());
         });
         all
     }
@@ -93,7 +88,7 @@ fn counts(c: &Counters) -> Counts {
 
 /// `None`: the queue pair was locked for too long.
 fn queue_pair(qp: &AnyQp) -> Option<Object> {
-    let inner = lock_within(qp, LOCK_WAIT)?;
+    let inner = lock_within(qp, COUNT_WAIT)?;
     let attr = inner.engine.attr();
     Some(Object::Qp {
         number: qp.number(),

@@ -4,7 +4,6 @@
 //! *A waiting thread makes progress.* Polling, posting and waiting calls drive [`Node::progress`]
 //! inline. A background thread sleeps in `epoll` and drives when the program does not (see
 //! `thread`).
-mod address_table;
 mod addresses;
 mod batch;
 pub(crate) mod carriers;
@@ -18,7 +17,6 @@ mod exit;
 mod groups;
 mod held_keys;
 pub(crate) mod inject;
-mod link_error;
 mod listed;
 mod loopback;
 mod mad_handler;
@@ -27,7 +25,6 @@ mod multicast;
 mod numbers;
 mod object_list;
 mod outage;
-mod outage_due;
 mod policy;
 pub(crate) mod ports;
 mod poster;
@@ -36,10 +33,8 @@ mod queue_pair;
 mod random;
 pub(crate) mod reach;
 mod receive;
-mod receives;
 mod registry;
 mod rendezvous;
-mod shared_queue;
 mod shown;
 #[cfg(feature = "sim")]
 mod simulated;
@@ -61,15 +56,13 @@ pub use carriers::wire::{SimulatedWire, Wire};
 pub use core::Node;
 pub use counters::{Counted, Stats};
 pub(crate) use groups::{MOST_ATTACHED, MOST_GROUPS};
-pub(crate) use link_error::quiet_from_local;
 pub use mad_handler::{Arrival, MAD_LEN, MadHandler};
 pub(crate) use object_list::{ListPlace, Listed};
 pub use ports::{GidEntry, PortState};
 pub use queue_pair::QueuePair;
-pub(crate) use queue_pair::{AnyQp, FramePort, Owner, QpInner, ShownQueue};
+pub(crate) use queue_pair::{AnyQp, FramePort, Owner, QpInner, SharedQueue, ShownQueue};
 pub(crate) use random::random_u32;
 pub(crate) use rendezvous::make_room;
-pub(crate) use shared_queue::SharedQueue;
 pub use shown::of_this_process;
 #[cfg(feature = "sim")]
 pub use simulated::{Rest, SimulatedNode, Work};

@@ -2,7 +2,6 @@
 use super::batch::{Batch, packet_of};
 use super::core::Node;
 use super::groups::{Group, Groups, MOST_GROUPS};
-use super::link_error::from_link;
 use super::queue_pair::AnyQp;
 use crate::error::Error;
 use adverb_link::{AddrIndex, Route, RxPacket};
@@ -30,16 +29,13 @@ impl Groups {
             return Ok(*index);
         }
         if groups.len() >= MOST_GROUPS {
-            return Err(Error::new(
-                Errno::ENOMEM,
-                format!(
-                    "this process is a member of {MOST_GROUPS} multicast groups already, the most"
-                ),
-            ));
+            return Err(Error::no_memory(format!(
+                "this process is a member of {MOST_GROUPS} multicast groups already, the most"
+            )));
         }
-        let index = node.link.join_group(address, interface).map_err(|e| match from_link(e) {
-            e if e.errno() == Errno::EMFILE as i32 => Error::new(Errno::ENOMEM, e.to_string()),
-            e => e,
+        let joined = node.link.join_group(address, interface).map_err(Error::from);
+        let index = joined.inspect_err(|error| log::error!("{error}")).map_err(|e| {
+            if e.errno() == Errno::EMFILE as i32 { Error::no_memory(e.to_string()) } else { e }
         })?;
         groups.insert(index, Group { address, interface, uses: 1, attached: Vec::new() });
         drop(groups);
@@ -82,9 +78,7 @@ impl Groups {
         drop(here);
         if index.is_some() {
             node.link.loop_back(&RxPacket { local: index, ..packet });
-            if node.thread_sleeps() {
-                node.wake_thread();
-            }
+            node.wake_sleeping_thread();
         }
     }
 
@@ -113,7 +107,7 @@ impl Groups {
                 continue;
             }
             let mut inner = qp.inner.lock();
-            inner.carried.relay.was_asked(false);
+            inner.carried.relay.answers_directly = false;
             node.handle(&mut batch.tx, &qp, &mut inner, &packet, None);
             drop(inner);
             batch.touch(qp);

@@ -7,7 +7,6 @@ use crate::ranks;
 use adverb_engine::OutOfMemory;
 use adverb_local::{SLOT_SHIFT, Slot};
 use adverb_sync::RankedRw;
-use nix::errno::Errno;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -16,7 +15,7 @@ use std::sync::{Arc, Weak};
 const PER_SLOT: usize = 1 << SLOT_SHIFT;
 
 /// The table of a process's queue pairs.
-pub(super) struct Numbers {
+pub(crate) struct Numbers {
     inner: RankedRw<Inner, ranks::Numbers>,
     /// Queue pairs that have left the table. Changed under the lock.
     removals: AtomicU64,
@@ -58,6 +57,10 @@ impl Inner {
     fn block(&mut self, qpn: u32) -> Option<&mut Block> {
         self.slots.iter_mut().find(|b| u32::from(b.slot) == qpn >> SLOT_SHIFT)
     }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<AnyQp>> {
+        self.slots.iter().flat_map(|block| block.qps.iter().flatten())
+    }
 }
 
 impl Numbers {
@@ -96,7 +99,7 @@ impl Numbers {
                     Some(first) => first,
                     None => {
                         claimed = true;
-                        link.claim_slot().map_err(|e| Error::new(Errno::ENOMEM, e.to_string()))?
+                        link.claim_slot().map_err(|e| Error::no_memory(e.to_string()))?
                     }
                 };
                 slots.push(Block { slot, used: 0, qps, reserved: HashMap::new() });
@@ -106,7 +109,7 @@ impl Numbers {
         let local = (0..PER_SLOT)
             .map(|i| (*next + i) % PER_SLOT)
             .find(|&i| block.is_free(i))
-            .ok_or_else(|| Error::new(Errno::ENOMEM, "no queue pair number is free"))?;
+            .ok_or_else(|| Error::no_memory("no queue pair number is free"))?;
         *next = (local + 1) % PER_SLOT;
         let qp = make((u32::from(block.slot) << SLOT_SHIFT) | local as u32)?;
         let entry: Arc<QueuePair<O>> = qp.clone();
@@ -127,7 +130,7 @@ impl Numbers {
     }
 
     /// Keeps the number from new queue pairs until it is released as often as reserved.
-    pub(super) fn reserve(&self, qpn: u32) {
+    pub(crate) fn reserve(&self, qpn: u32) {
         let mut inner = self.inner.write();
         let local = qpn as usize % PER_SLOT;
         if let Some(block) = inner.block(qpn) {
@@ -136,7 +139,7 @@ impl Numbers {
         }
     }
 
-    pub(super) fn release(&self, qpn: u32) {
+    pub(crate) fn release(&self, qpn: u32) {
         let mut inner = self.inner.write();
         let local = qpn as usize % PER_SLOT;
         if let Some(block) = inner.block(qpn)
@@ -150,24 +153,12 @@ impl Numbers {
         }
     }
 
-    pub(super) fn for_each(&self, f: impl FnMut(&AnyQp)) {
-        let all: Vec<Arc<AnyQp>> = self
-            .inner
-            .read()
-            .slots
-            .iter()
-            .flat_map(|block| block.qps.iter().flatten().cloned())
-            .collect();
-        all.iter().map(|qp| &**qp).for_each(f);
-    }
-
     /// The queue pairs with this or a larger number, in order.
     pub(super) fn from(&self, first: u32) -> Vec<Arc<AnyQp>> {
         let mut all = Vec::new();
         {
             let inner = self.inner.read();
-            let qps = inner.slots.iter().flat_map(|block| block.qps.iter().flatten());
-            all.extend(qps.filter(|qp| qp.number() >= first).cloned());
+            all.extend(inner.all().filter(|qp| qp.number() >= first).cloned());
         }
         all.sort_unstable_by_key(|qp| qp.number());
         all
@@ -175,8 +166,7 @@ impl Numbers {
 
     /// Number of queue pairs.
     pub(super) fn count(&self) -> usize {
-        let inner = self.inner.read();
-        inner.slots.iter().map(|block| block.qps.iter().flatten().count()).sum()
+        self.inner.read().all().count()
     }
 
     pub(super) fn get(&self, qpn: u32) -> Option<Arc<AnyQp>> {

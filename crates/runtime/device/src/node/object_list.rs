@@ -71,7 +71,8 @@ impl ListPlace {
     }
 
     /// The object is listed from now on.
-    pub(crate) fn fill(&self, object: Weak<dyn Listed>) {
+    pub(crate) fn fill<T: Listed + 'static>(&self, object: &Arc<T>) {
+        let object: Weak<T> = Arc::downgrade(object);
         self.list.serials.lock().objects.insert(self.serial, object);
     }
 }

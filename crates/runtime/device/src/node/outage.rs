@@ -1,5 +1,7 @@
 //! The outages on request (`link-down=`, `device-fatal=`, `adverb fault`) of a process, and which
-//! of them have begun. [`outage_due`](super::outage_due) begins and ends them.
+//! of them have begun. [`due`] begins and ends them.
+mod due;
+
 use super::ports::DeviceScope;
 use crate::faults::{Outage, OutageKind};
 use crate::ranks;

@@ -2,14 +2,13 @@
 //! object above.
 use super::carriers::Carried;
 use super::carriers::wire::Wire;
-use super::shared_queue::SharedQueue;
 use super::traffic::Traffic;
 use crate::async_event::AsyncEvent;
 use crate::counts::Attached;
 use crate::faults::{OutageKind, QpFaults};
 use crate::ranks;
 use crate::snapshot::Queue;
-use adverb_engine::qp::NoRecv;
+use adverb_engine::qp::{NoRecv, RecvSource};
 use adverb_engine::{
     Cause, Completion, CqRef, Gid, PdId, QpEvent, QpType, RecvWqe, Rendezvous, Time, Unfit,
 };
@@ -44,6 +43,9 @@ pub struct QueuePair<O: ?Sized> {
 
 /// Any queue pair.
 pub(crate) type AnyQp = QueuePair<dyn Owner>;
+
+/// A shared receive queue.
+pub(crate) type SharedQueue = Ranked<adverb_engine::Srq, ranks::SharedReceives>;
 
 /// A completion queue as a page shows it.
 pub(crate) trait ShownQueue {
@@ -89,6 +91,21 @@ pub(crate) trait Owner: Any + Debug + Send + Sync {
     fn blocks_own(&self, number: u32, src: &Gid, src_qpn: u32) -> bool;
     /// The queue pair that gets a frame of this queue pair's flows, if another queue pair gets it.
     fn spread(&self, frame: &Frame) -> Option<Arc<AnyQp>>;
+}
+
+/// The shared receive queues known to an object, while a packet is handled.
+pub(super) struct Receives<'a>(pub(super) &'a dyn Owner);
+
+impl RecvSource for Receives<'_> {
+    fn pop(&mut self, xrc_srqn: Option<u32>) -> Result<RecvWqe, NoRecv> {
+        self.0.take_receive(xrc_srqn)
+    }
+    fn pop_message(&mut self, first: &[u8]) -> Result<RecvWqe, NoRecv> {
+        self.0.take_matching(first)
+    }
+    fn pd(&mut self, xrc_srqn: u32) -> Option<PdId> {
+        self.0.xrc_pd(xrc_srqn)
+    }
 }
 
 /// An interface with raw packet queue pairs.

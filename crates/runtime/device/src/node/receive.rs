@@ -8,8 +8,7 @@ use super::inject;
 use super::policy::LONGEST_AWAY;
 use super::policy::yields::Yielded;
 use super::pump::has_results;
-use super::queue_pair::{AnyQp, QpInner};
-use super::receives::Receives;
+use super::queue_pair::{AnyQp, QpInner, Receives};
 use super::timers::NEVER;
 use super::tx::Tx;
 use adverb_engine::keys::PagedMemory;
@@ -136,12 +135,12 @@ impl Node {
     }
 
     fn receive_with(&self, rx: &mut Receiver, mut ask: Ask) -> bool {
-        rx.batch.hold(DelayedAcks::None);
+        rx.batch.hold = DelayedAcks::None;
         if rx.batch.take_delayed(|| self.now()) {
             self.any_delayed.store(rx.batch.is_delaying(), Ordering::Relaxed);
             self.answer(&mut rx.batch);
         }
-        rx.batch.hold(ask.hold);
+        rx.batch.hold = ask.hold;
         Relay(self).receive(rx);
         let mut any = false;
         if ask.rings
@@ -167,7 +166,7 @@ impl Node {
         self.pump_pending();
         if let Some(mut rx) = self.receiver.try_lock_for(patience) {
             let batch = &mut rx.batch;
-            batch.hold(DelayedAcks::None);
+            batch.hold = DelayedAcks::None;
             self.any_delayed.store(false, Ordering::Relaxed);
             batch.take_delayed(|| Time(NEVER));
             self.answer(batch);
@@ -180,7 +179,7 @@ impl Node {
             qp.touched.store(false, Ordering::Relaxed);
             let mut inner = qp.inner.lock();
             let answered = inner.traffic.is_answered();
-            let hold = match batch.holds() {
+            let hold = match batch.hold {
                 DelayedAcks::None => false,
                 DelayedAcks::Answered => answered,
                 DelayedAcks::All => true,
@@ -301,7 +300,7 @@ impl Node {
                         keys.release();
                     }
                     if !Relay(self).pending(qp, &mut inner, &run.packet(bytes), opcode) {
-                        inner.carried.relay.was_asked(forwarded);
+                        inner.carried.relay.answers_directly = forwarded;
                         self.handle_in(tx, qp, &mut inner, &mut keys, &packet, None);
                     }
                 }

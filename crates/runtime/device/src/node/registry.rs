@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 
 /// Objects other than queue pairs, and the next number of each kind.
 pub(crate) struct Registry {
-    pub(super) qps: Numbers,
+    pub(crate) qps: Numbers,
     next_pd: AtomicU32,
     next_cq: AtomicU32,
     next_srq: AtomicU32,
@@ -34,25 +34,13 @@ impl Registry {
             timed_cqs: Ranked::default(),
         }
     }
-}
 
-impl Registry {
     pub(crate) fn new_pd(&self) -> PdId {
         PdId(self.next_pd.fetch_add(1, Ordering::Relaxed))
     }
 
     pub(crate) fn new_cq(&self) -> u32 {
         self.next_cq.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// Keeps a queue pair number from being given again.
-    pub(crate) fn reserve_qpn(&self, qpn: u32) {
-        self.qps.reserve(qpn);
-    }
-
-    /// Ends a reservation of the number.
-    pub(crate) fn release_qpn(&self, qpn: u32) {
-        self.qps.release(qpn);
     }
 
     /// Enters the shared receive queue made by `make` for a free number.

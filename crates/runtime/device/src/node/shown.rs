@@ -150,7 +150,7 @@ fn shown(qp: &AnyQp, inner: &QpInner, pair: Pair) -> Pair {
             (_, Some(_)) => PacketPath::Memory,
             _ => PacketPath::Network,
         },
-        peer_pid: peer.map_or(0, |peer| peer.pid().unsigned_abs()),
+        peer_pid: peer.map_or(0, |peer| peer.pid.unsigned_abs()),
         dest: attr.dest_qpn,
         own_gid: attr.av.sgid,
         peer_gid: attr.av.dgid,

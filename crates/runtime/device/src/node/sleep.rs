@@ -25,7 +25,7 @@ impl Drop for Asleep<'_> {
         if let Some(rings) = &self.rings
             && !self.node.is_stale()
         {
-            rings.after_sleep();
+            rings.host.awake();
         }
     }
 }

@@ -1,5 +1,5 @@
 //! The node of a process: start, forks and end.
-use super::address_table::Addresses;
+use super::addresses::table::Addresses;
 use super::batch::Receiver;
 use super::carriers::decorate::Taps;
 use super::carriers::wire::Wire;
@@ -8,7 +8,6 @@ use super::clock::Clocks;
 use super::core::Node;
 use super::counters::Counted;
 use super::groups::Groups;
-use super::link_error::{from_local, quiet_from_local};
 use super::mads::Mads;
 use super::object_list::ObjectList;
 use super::outage::Outages;
@@ -22,7 +21,7 @@ use super::wake::Wake;
 use super::{exit, thread};
 use crate::error::Error;
 use crate::faults::Injector;
-use crate::host::{HostConnections, PathChoice};
+use crate::host::HostConnections;
 use crate::interfaces::Interface;
 use crate::ranks;
 use adverb_engine::KeyTable;
@@ -38,32 +37,32 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// A place for each process of a chain of forks. So a child never meets a lock that another thread
+/// The turn to make or end the node, for each process of a chain of forks. So a child never meets a lock that another thread
 /// of its parent held at the fork. The 65th process of a chain has the place of the first, whose
 /// threads it does not have.
-static NODES: [Ranked<Option<Arc<Node>>, ranks::NodeInstance>; 64] =
-    [const { Ranked::new(None) }; 64];
+static TURNS: [Ranked<(), ranks::NodeInstance>; 64] = [const { Ranked::new(()) }; 64];
 
 /// How often a process may close the descriptors of its node while nothing is open.
 const MOST_LOST: usize = 16;
 
-/// The nodes of all processes of a chain of forks, for callers without locks: the child handler,
-/// which may only load and close, and waits of the program.
-static CHILD_CLOSES: [OnceLock<Arc<Node>>; 1024] = [const { OnceLock::new() }; 1024];
+/// The nodes of all processes of a chain of forks. Read without a lock: by the child handler, which
+/// may only load and close, and by waits of the program. A node is never dropped. In a child of a
+/// child, its descriptors would belong to other files by then.
+static NODES: [OnceLock<Arc<Node>>; 1024] = [const { OnceLock::new() }; 1024];
 
-fn instance_index(process: ProcessIdentity) -> usize {
-    process.number() as usize % NODES.len()
+fn turn_of(process: ProcessIdentity) -> &'static Ranked<(), ranks::NodeInstance> {
+    &TURNS[process.number() as usize % TURNS.len()]
 }
 
-/// A place for a further node of this process in [`CHILD_CLOSES`].
-fn free_to_close(process: ProcessIdentity) -> Result<&'static OnceLock<Arc<Node>>, Error> {
+/// A place for a further node of this process.
+fn free_place(process: ProcessIdentity) -> Result<&'static OnceLock<Arc<Node>>, Error> {
     let ours = |node: &&Arc<Node>| node.process.number() == process.number();
-    if CHILD_CLOSES.iter().filter_map(OnceLock::get).filter(ours).count() == MOST_LOST {
+    if NODES.iter().filter_map(OnceLock::get).filter(ours).count() == MOST_LOST {
         let text =
             "the program has closed the device's descriptors too often while nothing was open";
         return Err(Error::new(Errno::EMFILE, text));
     }
-    CHILD_CLOSES.iter().find(|place| place.get().is_none()).ok_or_else(|| {
+    NODES.iter().find(|place| place.get().is_none()).ok_or_else(|| {
         let text = "1024 processes, each the child of the one before, have opened the device; a new program \
                     (exec) begins anew";
         Error::new(Errno::EMFILE, text)
@@ -78,8 +77,10 @@ extern "C" fn in_child_after_fork() {
     // The parent's sockets must not stay open here. They would keep the port's steering pointing at
     // a process that does not read. Memory of the parent and its peers must not stay either. Only
     // system calls are made.
-    for node in CHILD_CLOSES.iter().filter_map(OnceLock::get).filter(|node| node.is_stale()) {
-        node.link.close_after_fork();
+    for node in NODES.iter().filter_map(OnceLock::get).filter(|node| node.is_stale()) {
+        if let Some(local) = node.link.local() {
+            local.descriptors().close_all();
+        }
         if let Some(host) = &node.host {
             host.close_after_fork();
         }
@@ -89,8 +90,8 @@ extern "C" fn in_child_after_fork() {
 
 /// Sends everything deferred for a later packet before the process ends.
 extern "C" fn at_exit() {
-    if let Some(place) = NODES[instance_index(ProcessIdentity::current())].try_lock()
-        && let Some(node) = place.as_ref().filter(|node| node.is_of_use())
+    if let Some(_turn) = turn_of(ProcessIdentity::current()).try_lock()
+        && let Some(node) = Node::existing()
     {
         exit::send_at_last(node);
         node.write_captured();
@@ -139,33 +140,23 @@ impl Node {
             adverb_memory::at_exit(at_exit);
         });
         let process = ProcessIdentity::current();
-        let mut place = NODES[instance_index(process)].lock();
-        if let Some(node) = place.as_ref().filter(|node| node.is_of_use()) {
+        let _turn = turn_of(process).lock();
+        if let Some(node) = Node::existing() {
             return Ok(node.clone());
         }
-        let free = free_to_close(process)?;
+        let free = free_place(process)?;
         let node = Node::start(process)?;
         crate::started::set_started(process);
-        // A node is never dropped. In a child of a child, its descriptors would belong to other
-        // files by then.
-        if let Some(old) = place.replace(node.clone()) {
-            std::mem::forget(old);
-        }
         let _ = free.set(node.clone());
         Ok(node)
     }
 
-    /// The node of this process, if there is one.
+    /// The node of this process, if there is one. Takes no lock. A child has no node yet, and a
+    /// program that has closed all descriptors has none any more. Programs that become daemons do
+    /// so. With a NIC no descriptor is open while no device is open.
     #[must_use]
-    pub fn existing() -> Option<Arc<Node>> {
-        let place = NODES[instance_index(ProcessIdentity::current())].lock();
-        place.as_ref().filter(|node| node.is_of_use()).cloned()
-    }
-
-    /// As [`Node::existing`], without a lock.
-    #[must_use]
-    pub(crate) fn at_hand() -> Option<&'static Arc<Node>> {
-        CHILD_CLOSES.iter().map_while(OnceLock::get).find(|node| node.is_of_use())
+    pub fn existing() -> Option<&'static Arc<Node>> {
+        NODES.iter().map_while(OnceLock::get).find(|n| !n.is_stale() && !n.is_lost())
     }
 
     /// The present interfaces. Open devices are told of changes soon.
@@ -187,14 +178,15 @@ impl Node {
         let (capture, packets) = (crate::capture::begin(), faults.packets.clone());
         let config =
             Config { faults: packets.clone(), capture: capture.clone(), ..Config::default() };
-        let shares = crate::host::path_choice()? == PathChoice::Local;
+        let shares = crate::memory::is_shared()?;
         let _transit = Transit::begin();
         crate::memory::share_allocations()?;
         // A user that cannot be told from other users shares no memory. The link logs this.
         let shares = shares && adverb_os::users_can_be_told_apart();
         let allowed = memory_is_allowed();
         let shares = shares && allowed;
-        let local = Local::new(random_u64()).map_err(from_local)?;
+        let local = Local::new(random_u64()).map_err(Error::from);
+        let local = local.inspect_err(|error| log::error!("{error}"))?;
         let host = shares.then(|| HostConnections::new(local.errors().clone())).transpose();
         let host = host.unwrap_or_else(|e| {
             log::warn!("no memory is shared with other processes of this host: {e}");
@@ -228,7 +220,7 @@ impl Node {
     pub(super) fn of(parts: Parts) -> Result<Arc<Node>, Error> {
         let Parts { process, clocks, link, host, taps, faults, news, seed } = parts;
         let policy = Policy::new(clocks.tick());
-        let outages = faults.as_ref().map_or(Vec::new(), Injector::outages);
+        let outages = faults.as_ref().map_or(Vec::new(), |faults| faults.spec.outages());
         Ok(Arc::new(Node {
             process,
             clocks,
@@ -270,7 +262,7 @@ impl Node {
         make: impl FnOnce(u32) -> Result<Arc<QueuePair<O>>, Error>,
     ) -> Result<Arc<QueuePair<O>>, Error> {
         if !self.mads.has_handler() {
-            self.registry.qps.before_first(|| self.link.follow_user()).map_err(quiet_from_local)?;
+            self.registry.qps.before_first(|| self.link.follow_user())?;
         }
         let (qp, claimed) = self.registry.qps.insert(&self.link, make).inspect_err(|_| {
             // A slot may have been claimed for the queue pair.
@@ -288,9 +280,11 @@ impl Node {
 
     /// The queue pair has ended, and its number may be given again.
     pub(crate) fn remove_qp(&self, qpn: u32) {
-        self.link.remove_qp(qpn);
-        if let Some(taps) = &self.taps {
-            taps.remove_qp(qpn);
+        if let Some(link) = self.link.udp() {
+            link.tap().remove_qp(qpn);
+        }
+        if let Some(faults) = self.packet_faults() {
+            faults.rules.remove_qp(qpn);
         }
         self.registry.qps.remove(qpn);
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Longest wait for a locked queue pair.
-const COUNT_WAIT: Duration = Duration::from_millis(20);
+pub(super) const COUNT_WAIT: Duration = Duration::from_millis(20);
 /// Looks at a lock between two sleeps.
 const LOOKS: u32 = 200;
 /// Length of such a sleep.
@@ -38,17 +38,24 @@ pub(super) fn lock_within(
 }
 
 impl Node {
+    /// Calls `each` with every queue pair. A queue pair is left out if its lock is held for long.
+    pub(super) fn each_qp(&self, mut each: impl FnMut(&AnyQp, &QpInner)) {
+        for qp in self.registry.qps.from(0) {
+            if let Some(inner) = lock_within(&qp, COUNT_WAIT) {
+                each(&qp, &inner);
+            }
+        }
+    }
+
     /// Chains committed and their requests, of all queue pairs as in [`Node::qp_counters`].
     fn commits(&self) -> (u64, u64) {
         let mut sum = (
             self.counters.commits.load(Ordering::Relaxed),
             self.counters.committed.load(Ordering::Relaxed),
         );
-        self.registry.qps.for_each(|qp: &AnyQp| {
-            if let Some(inner) = lock_within(qp, COUNT_WAIT) {
-                sum.0 += inner.commits.chains;
-                sum.1 += inner.commits.requests;
-            }
+        self.each_qp(|_, inner| {
+            sum.0 += inner.commits.chains;
+            sum.1 += inner.commits.requests;
         });
         sum
     }
@@ -59,11 +66,7 @@ impl Node {
     pub fn qp_counters(&self) -> Counters {
         let mut sum = Counters::default();
         self.counters.ended.lock().values().for_each(|ended| sum.add(ended));
-        self.registry.qps.for_each(|qp: &AnyQp| {
-            if let Some(inner) = lock_within(qp, COUNT_WAIT) {
-                sum.add(inner.engine.counters());
-            }
-        });
+        self.each_qp(|_, inner| sum.add(inner.engine.counters()));
         sum
     }
 

@@ -6,7 +6,8 @@ use crate::{Context, Cq, Pd, Qp, QpInit, device};
 use adverb_engine::{
     AttrMask, PathMtu, Payload, QpAttr, QpCap, QpState, QpType, SendFlags, SendOp, SendWr,
 };
-use adverb_wire::{Bth, Headers, Psn};
+use adverb_link::{AddrIndex, Proof, RxPacket, RxRun};
+use adverb_wire::{Bth, Headers, Opcode, Operation, Psn, Transport};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -81,6 +82,24 @@ fn pair() -> Pair {
     Pair { context, cq, a, b }
 }
 
+fn end<const N: usize>(qps: [Arc<Qp>; N]) {
+    qps.iter().for_each(|qp| qp.destroy().unwrap());
+}
+
+/// A packet of another process of this host.
+fn packet(bytes: &[u8], local: Option<AddrIndex>) -> RxPacket<'_> {
+    let ip = std::net::IpAddr::from([127, 0, 0, 1]);
+    RxPacket {
+        src: (ip, 4791).into(),
+        dst: ip,
+        local,
+        traffic_class: 0,
+        hop_limit: 64,
+        proof: Proof::Process,
+        bytes,
+    }
+}
+
 /// Each round sets a deadline before the deadline of the missing acknowledgement, and then the
 /// latter again.
 #[test]
@@ -109,8 +128,7 @@ fn a_receiver_that_is_not_ready_leaves_one_entry() {
         done += cq.poll(2, |c| assert_eq!(c.status, adverb_engine::WcStatus::Success)).unwrap();
         assert!(begun.elapsed() < Duration::from_secs(20), "{done} of 2: a deadline was lost");
     }
-    a.destroy().unwrap();
-    b.destroy().unwrap();
+    end([a, b]);
 }
 
 /// As in a signal handler that interrupted a post on the same queue pair.
@@ -125,8 +143,7 @@ fn the_end_of_the_process_waits_for_no_lock_without_end() {
     let keys = node.keys.write();
     exit::send_at_last(node);
     drop((keys, interrupted));
-    a.destroy().unwrap();
-    b.destroy().unwrap();
+    end([a, b]);
 }
 
 /// No thread waits for the lock of a queue pair that sends, and the deadline is served later.
@@ -154,8 +171,7 @@ fn a_deadline_outlasts_a_taken_lock() {
         context.node().run_timers();
         assert!(begun.elapsed() < Duration::from_secs(20), "the deadline is lost");
     }
-    a.destroy().unwrap();
-    b.destroy().unwrap();
+    end([a, b]);
 }
 
 #[test]
@@ -163,29 +179,16 @@ fn what_waits_for_a_receive_is_forgotten_with_a_reset() {
     let Pair { context, cq, a, b } = pair();
     let pd = a.pd().unwrap();
     let qp = queue_pair(QpType::Uc, &context, &cq, pd);
-    let opcode =
-        adverb_wire::Opcode::new(adverb_wire::Transport::Uc, adverb_wire::Operation::SendOnly)
-            .unwrap();
-    let ip = std::net::IpAddr::from([127, 0, 0, 1]);
+    let opcode = Opcode::new(Transport::Uc, Operation::SendOnly).unwrap();
     let mut bytes = [0; 12];
     bytes[0] = opcode.as_u8();
-    let packet = adverb_link::RxPacket {
-        src: (ip, 4791).into(),
-        dst: ip,
-        local: None,
-        traffic_class: 0,
-        hop_limit: 64,
-        proof: adverb_link::Proof::Process,
-        bytes: &bytes,
-    };
+    let packet = packet(&bytes, None);
     let any: Arc<AnyQp> = qp.clone();
     assert!(Relay(context.node()).pending(&any, &mut qp.inner.lock(), &packet, opcode));
     assert!(qp.inner.lock().carried.relay.has_pending());
     qp.modify(&QpAttr { state: QpState::Reset, ..QpAttr::default() }, AttrMask::STATE).unwrap();
     assert!(!qp.inner.lock().carried.relay.has_pending());
-    for qp in [a, b, qp] {
-        qp.destroy().unwrap();
-    }
+    end([a, b, qp]);
 }
 
 /// A run for two queue pairs in turns, with packets for no queue pair and without a valid header in
@@ -194,12 +197,10 @@ fn what_waits_for_a_receive_is_forgotten_with_a_reset() {
 fn each_packet_of_a_run_reaches_its_queue_pair() {
     let Pair { context, a, b, .. } = pair();
     let node = context.node();
-    let datagram =
-        adverb_wire::Opcode::new(adverb_wire::Transport::Ud, adverb_wire::Operation::SendOnly)
-            .unwrap();
+    let datagram = Opcode::new(Transport::Ud, Operation::SendOnly).unwrap();
     let mut headers = Headers::new(Bth::new(datagram, 0, Psn::ZERO));
     headers.deth = Some(adverb_wire::Deth { qkey: 0, src_qpn: 0 });
-    let mut packet = |qpn: u32, cut: usize| {
+    let mut emit = |qpn: u32, cut: usize| {
         headers.bth.dest_qpn = qpn;
         let mut bytes = vec![0; adverb_wire::MAX_HEADER_LEN];
         let len = headers.emit(&mut bytes);
@@ -208,30 +209,20 @@ fn each_packet_of_a_run_reaches_its_queue_pair() {
     };
     let (first, second, nobody) = (a.number(), b.number(), a.number() ^ 1 << 22);
     let packets = [(first, 0), (first, 0), (nobody, 0), (second, 0), (second, 4), (first, 0)];
-    let packets = packets.map(|(qpn, cut)| packet(qpn, cut));
-    let ip = std::net::IpAddr::from([127, 0, 0, 1]);
-    let head = adverb_link::RxPacket {
-        src: (ip, 4791).into(),
-        dst: ip,
-        local: Some(adverb_link::AddrIndex::default()),
-        traffic_class: 0,
-        hop_limit: 64,
-        proof: adverb_link::Proof::Process,
-        bytes: &[],
-    };
+    let packets = packets.map(|(qpn, cut)| emit(qpn, cut));
+    let head = packet(&[], Some(AddrIndex::default()));
     let before = (node.counters.no_such_qp.load(Ordering::Relaxed), malformed(&context));
     {
         let mut receiver = node.receiver.lock();
         let packets = &mut packets.iter().map(|bytes| &bytes[..]);
-        node.dispatch(&mut receiver.batch, adverb_link::RxRun { head, packets });
+        node.dispatch(&mut receiver.batch, RxRun { head, packets });
         node.answer(&mut receiver.batch);
     }
     let refused = |qp: &Qp| qp.counters().dropped(adverb_engine::qp::DropReason::Transport);
     assert_eq!((refused(&a), refused(&b)), (3, 1));
     assert_eq!(node.counters.no_such_qp.load(Ordering::Relaxed), before.0 + 1);
     assert_eq!(malformed(&context), before.1 + 1);
-    a.destroy().unwrap();
-    b.destroy().unwrap();
+    end([a, b]);
 }
 
 fn malformed(context: &Context) -> u64 {

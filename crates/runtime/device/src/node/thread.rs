@@ -51,12 +51,7 @@ const UNHEARD: Duration = Duration::from_secs(1);
 /// Starts the thread with every signal blocked, so that the program's handlers run on the program's
 /// own threads.
 pub(super) fn spawn(node: &Arc<Node>) -> Result<(), Error> {
-    let mut old = SigSet::empty();
-    nix::sys::signal::pthread_sigmask(
-        SigmaskHow::SIG_SETMASK,
-        Some(&SigSet::all()),
-        Some(&mut old),
-    )?;
+    let old = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
     let weak = Arc::downgrade(node);
     let (up, is_up) = mpsc::channel();
     let (starter, starts_on) = (std::thread::current(), sched_getcpu());
@@ -72,7 +67,7 @@ pub(super) fn spawn(node: &Arc<Node>) -> Result<(), Error> {
         apart_from(starts_on, || answer(&weak, &up, &starter));
         run(&weak);
     });
-    nix::sys::signal::pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&old), None)?;
+    old.thread_set_mask()?;
     match spawned {
         Ok(_) => {
             if let (Ok(thread), Some(host)) = (is_up.recv(), &node.host) {
@@ -380,7 +375,9 @@ impl<'a> Sleep<'a> {
         if let Err(e) = result
             && e.kind() != ErrorKind::Interrupted
         {
-            node.link.socket_failed("wait for packets", &e);
+            if let Some(local) = node.link.local() {
+                local.errors().note("wait for packets", &e);
+            }
             // The kernel is out of memory: try again, without spinning.
             std::thread::sleep(LONGEST_AWAY);
         }

@@ -6,7 +6,6 @@ use crate::objects::pd::{Backing, Mr, Pd};
 use adverb_engine::keys::{Region, RegionKind};
 use adverb_engine::{Access, Key, Sge};
 use adverb_memory::Pages;
-use nix::errno::Errno;
 use std::sync::Arc;
 
 /// Registered memory of the library, initially zero. Bytes are copied in and out, never borrowed,
@@ -25,14 +24,7 @@ impl Buffer {
     /// # Errors
     /// ENOMEM when there is no memory, EINVAL for rights that contradict each other.
     pub fn new(pd: &Arc<Pd>, len: usize, access: Access) -> Result<Self, Error> {
-        let pages = crate::memory::pages(len).map_err(|e| {
-            let why = e.desc();
-            Error::new(
-                Errno::ENOMEM,
-                format!("{len} bytes of memory for a buffer cannot be had: {why}"),
-            )
-        })?;
-        let pages = Arc::new(pages);
+        let pages = Arc::new(crate::memory::pages(len)?);
         let iova = if access.contains(Access::ZERO_BASED) { 0 } else { pages.addr() };
         let region = Region {
             pd: pd.id(),

@@ -12,7 +12,7 @@ use crate::objects::event_queue::EventQueue;
 use adverb_engine::{AddressVector, Gid, Limits, PathMtu};
 use adverb_nldev::Object;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -119,7 +119,7 @@ impl Context {
             dm_used: AtomicUsize::new(0),
         });
         let follower: Weak<Context> = Arc::downgrade(&context);
-        context.place.fill(follower.clone());
+        context.place.fill(&context);
         context.node.open.fetch_add(1, Ordering::AcqRel);
         context.node.ports.enter(follower);
         context.node.opened(device.name(), device.scope());
@@ -200,12 +200,7 @@ impl Context {
     /// EINVAL for another port or an index beyond the table.
     pub fn gid(&self, port: u8, index: usize) -> Result<Gid, Error> {
         self.check_port(port)?;
-        if index >= usize::from(self.limits.gids) {
-            return Err(Error::invalid(
-                format!("GID index is {index}"),
-                format!("the table has {}", self.limits.gids),
-            ));
-        }
+        check_index("GID", index, self.limits.gids)?;
         Ok(self.port.entry(index).gid)
     }
     /// The P_Key at an index.
@@ -214,12 +209,7 @@ impl Context {
     /// EINVAL for another port or an index beyond the table.
     pub fn pkey(&self, port: u8, index: usize) -> Result<u16, Error> {
         self.check_port(port)?;
-        if index >= usize::from(PKEYS) {
-            return Err(Error::invalid(
-                format!("P_Key index is {index}"),
-                format!("the table has {PKEYS}"),
-            ));
-        }
+        check_index("P_Key", index, PKEYS)?;
         Ok(DEFAULT_PKEY)
     }
     /// EINVAL unless the port exists.
@@ -318,12 +308,8 @@ impl Context {
         };
         table.iter().filter(used).map(address).collect()
     }
-    /// The descriptor for asynchronous events.
-    #[must_use]
-    pub fn async_fd(&self) -> RawFd {
-        self.events.raw_fd()
-    }
-    /// The same, borrowed, for a poll together with other descriptors, or for setting `O_NONBLOCK`.
+    /// The descriptor for asynchronous events, for a poll together with other descriptors, or for
+    /// setting `O_NONBLOCK`.
     #[must_use]
     pub fn async_events(&self) -> BorrowedFd<'_> {
         self.events.as_fd()
@@ -349,6 +335,13 @@ impl Context {
     pub fn dm_used(&self) -> usize {
         self.dm_used.load(Ordering::Relaxed)
     }
+}
+
+fn check_index(of: &str, index: usize, len: u16) -> Result<(), Error> {
+    if index < usize::from(len) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("{of} index is {index}"), format!("the table has {len}")))
 }
 
 impl Listed for Context {

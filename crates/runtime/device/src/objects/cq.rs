@@ -1,32 +1,27 @@
 //! Completion queues and completion channels.
-use self::notify::{Armed, Closed, Lost, NotifyCore};
+use self::notify::{Lost, NotifyCore};
 use self::watch::Watch;
 use crate::acks::Acks;
 use crate::async_event::{AsyncEvent, Subject};
 use crate::error::Error;
 use crate::faults::Call;
 use crate::nic::Has;
-use crate::node::{ListPlace, Timed, TimedQueue};
+use crate::node::ListPlace;
 use crate::objects::context::Context;
 use crate::uses::Uses;
-use adverb_engine::cq::arm::{ArmKind, ArmRule};
 use adverb_engine::{Cause, Completion, Time};
-use std::panic::Location;
+use adverb_trace::{Done, Record};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
 
 mod adversary;
+mod arms;
 mod channel;
-mod getting;
 mod judge;
-#[cfg(all(test, not(loom)))]
-mod judge_tests;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod notify;
 mod shown;
-mod trace;
 mod watch;
 
 pub use adversary::{Adversary, Maker, install};
@@ -110,13 +105,7 @@ impl Cq {
     ) -> Result<Arc<Self>, Error> {
         context.node().check_alive()?;
         context.fault_call(Call::CreateCq)?;
-        let max = context.limits().max_cqe;
-        if cqe == 0 || cqe > max {
-            return Err(Error::invalid(
-                format!("cqe is {cqe}"),
-                format!("1 to {max} are possible"),
-            ));
-        }
+        Error::check_size("cqe", cqe, context.limits().max_cqe)?;
         if comp_vector >= crate::objects::device::COMP_VECTORS {
             return Err(Error::invalid(
                 format!("comp_vector is {comp_vector}"),
@@ -142,8 +131,7 @@ impl Cq {
             adversary: adversary::of_new_queue(number),
             place: context.place(),
         });
-        let listed: Weak<Cq> = Arc::downgrade(&cq);
-        cq.place.fill(listed);
+        cq.place.fill(&cq);
         if let Some(adversary) = &cq.adversary {
             adversary.enters(&cq);
         }
@@ -235,7 +223,9 @@ impl Cq {
         now: impl FnOnce() -> Time,
     ) -> Result<(), Cause> {
         let now = if self.untimed.load(Ordering::Relaxed) { Time::ZERO } else { now() };
-        trace::completion(self.number, &completion);
+        if adverb_trace::on() {
+            trace_completion(self.number, &completion);
+        }
         let pushed =
             self.core.push(completion, now, |cq| self.notify(cq), |cq| self.keep_timer(cq));
         let unarmed = pushed.map_err(|Lost { cause, first }| {
@@ -261,7 +251,10 @@ impl Cq {
                 let unread = self.unread.load(Ordering::Relaxed);
                 if !cq.is_persistent() || unread < cq.capacity() as usize {
                     self.unread.fetch_add(1, Ordering::Relaxed);
-                    trace::event(self.number);
+                    if adverb_trace::on() {
+                        let (t, tid) = (adverb_trace::now(), adverb_trace::thread());
+                        adverb_trace::record(&Record::Event { t, tid, cq: self.number });
+                    }
                     channel.push(self.clone());
                 }
             }
@@ -386,128 +379,6 @@ impl Cq {
         self.core.is_broken()
     }
 
-    /// Asks for a notification (CQN-1 … CQN-6), by the rule of the NIC that the device stands for
-    /// (NIC-7). Without a channel the arm stays pending, and its
-    /// event goes nowhere (CQN-11).
-    ///
-    /// # Errors
-    /// EINVAL for a destroyed queue (CQN-10).
-    #[track_caller]
-    pub fn req_notify(self: &Arc<Self>, kind: ArmKind) -> Result<(), Error> {
-        self.req_notify_at(kind, ArmSite::Source(Location::caller()))
-    }
-
-    /// As [`Cq::req_notify`], for a face that knows the address or line of the call.
-    ///
-    /// # Errors
-    /// EINVAL for a destroyed queue (CQN-10).
-    pub fn req_notify_at(self: &Arc<Self>, kind: ArmKind, site: ArmSite) -> Result<(), Error> {
-        self.context.node().check_alive()?;
-        self.context.node().fault_call(Call::ReqNotifyCq)?;
-        let armed = match self.context.nic().map_or(ArmRule::Later, |nic| nic.arms) {
-            ArmRule::Later => self.core.arm(kind, site)?,
-            rule @ ArmRule::Waiting => {
-                let now = self.context.node().now();
-                let notify = |cq: &adverb_engine::Cq| self.notify(cq);
-                self.core.arm_by(rule, kind, site, now, notify, |cq| self.keep_timer(cq))?
-            }
-        };
-        self.armed(armed);
-        Ok(())
-    }
-
-    /// Asks for a notification of every completion (with moderation: of every batch) that matches
-    /// `kind`, until [`Cq::disarm`] (EXT-3). Unread events are limited to the capacity of the
-    /// queue.
-    ///
-    /// # Errors
-    /// EINVAL for a destroyed queue.
-    #[track_caller]
-    pub fn notify_persistent(self: &Arc<Self>, kind: ArmKind) -> Result<(), Error> {
-        self.notify_persistent_at(kind, ArmSite::Source(Location::caller()))
-    }
-
-    /// As [`Cq::notify_persistent`], for a face that knows the address or line of the call.
-    ///
-    /// # Errors
-    /// EINVAL for a destroyed queue.
-    pub fn notify_persistent_at(
-        self: &Arc<Self>,
-        kind: ArmKind,
-        site: ArmSite,
-    ) -> Result<(), Error> {
-        self.context.node().check_alive()?;
-        let armed = self.core.arm_persistent(kind, site)?;
-        self.armed(armed);
-        Ok(())
-    }
-
-    /// Removes the pending arm, persistent or not. Events already made stay.
-    pub fn disarm(&self) {
-        self.core.disarm();
-    }
-
-    /// Arms as NDKPI does. A completion in the queue that was added after the last
-    /// [`Cq::mark_notified`] satisfies the arm at once (NDK-2). An overrun satisfies the arm too,
-    /// now or later.
-    ///
-    /// # Errors
-    /// EINVAL for a destroyed queue.
-    pub fn arm_fresh(self: &Arc<Self>, kind: ArmKind) -> Result<(), Error> {
-        let node = self.context.node();
-        node.check_alive()?;
-        self.untimed.store(false, Ordering::Relaxed);
-        self.core.arm_fresh(kind, node.now(), |cq| self.notify(cq), |cq| self.keep_timer(cq))?;
-        self.armed(Armed { waiting: 0, idly: false });
-        Ok(())
-    }
-
-    /// The callback for [`Cq::arm_fresh`] is about to run.
-    pub fn mark_notified(&self) {
-        self.core.mark_notified();
-    }
-
-    /// The program has armed and will probably sleep.
-    fn armed(self: &Arc<Self>, armed: Armed) {
-        if !matches!(self.sink, Sink::None) {
-            self.context.node().about_to_sleep(armed.idly);
-        }
-        self.note_arm(armed.waiting);
-    }
-
-    /// Moderates events (EXT-2). An armed queue notifies after `count` completions that match the
-    /// arm, or `period` after the first of them, whichever comes first. Zero for both ends
-    /// moderation.
-    ///
-    /// # Errors
-    /// EINVAL for a destroyed queue.
-    pub fn moderate(self: &Arc<Self>, count: u32, period: Duration) -> Result<(), Error> {
-        self.context.node().check_alive()?;
-        self.context.check_device()?;
-        self.enter_timed();
-        self.untimed.store(false, Ordering::Relaxed);
-        self.core.moderate(|cq| cq.set_moderation(count, period), |cq| self.keep_timer(cq))?;
-        Ok(())
-    }
-
-    /// Registers the queue with the timer queue.
-    fn enter_timed(self: &Arc<Self>) {
-        self.timed.get_or_init(|| {
-            let queue: Weak<Cq> = Arc::downgrade(self);
-            self.context.node().registry.add_timed_cq(self.number, queue);
-        });
-    }
-
-    /// Called under the lock.
-    fn keep_timer(&self, cq: &adverb_engine::Cq) {
-        let Some(at) = cq.poll_timeout() else { return };
-        let old = self.timer_at.load(Ordering::Relaxed);
-        if at.0 < old {
-            self.timer_at.store(at.0, Ordering::Relaxed);
-            self.context.node().enter_timer(at, Timed::Cq(self.number), old);
-        }
-    }
-
     /// Acknowledges `n` events at once (CHN-4).
     pub fn ack_events(&self, n: u32) {
         self.acks.ack(n);
@@ -521,13 +392,7 @@ impl Cq {
         self.context.node().check_alive()?;
         self.context.check_device()?;
         self.context.needs(Has::RESIZE)?;
-        let max = self.context.limits().max_cqe;
-        if cqe == 0 || cqe > max {
-            return Err(Error::invalid(
-                format!("cqe is {cqe}"),
-                format!("1 to {max} are possible"),
-            ));
-        }
+        Error::check_size("cqe", cqe, self.context.limits().max_cqe)?;
         self.core.make_room(cqe)?;
         Ok(self.core.resize(cqe)?)
     }
@@ -568,32 +433,15 @@ impl Cq {
     }
 }
 
-impl TimedQueue for Cq {
-    fn timer_due(self: Arc<Self>, at: Time, now: Time) {
-        let rearm = |cq: &adverb_engine::Cq| {
-            if self.timer_at.load(Ordering::Relaxed) != at.0 {
-                // An earlier entry took the place of this entry and is still to come.
-                return;
-            }
-            self.timer_at.store(u64::MAX, Ordering::Relaxed);
-            self.keep_timer(cq);
-        };
-        self.core.expired(now, |cq| self.notify(cq), rearm);
-    }
-
-    fn watch_due(self: Arc<Self>, now: Time) {
-        self.look_again(now);
-    }
-}
-
 impl Subject for Cq {
     fn async_acks(&self) -> &Acks {
         &self.async_acks
     }
 }
 
-impl From<Closed> for Error {
-    fn from(_: Closed) -> Self {
-        Error::invalid("cq", "the completion queue was destroyed")
-    }
+fn trace_completion(cq: u32, c: &Completion) {
+    let (t, tid) = (adverb_trace::now(), adverb_trace::thread());
+    let (status, opcode) = (c.status as u32, c.opcode as u32);
+    let of = Done { qp: c.qpn, wr_id: c.wr_id, status, opcode, bytes: c.byte_len };
+    adverb_trace::record(&Record::Completion { t, tid, cq, of });
 }

@@ -10,7 +10,7 @@ use crate::node::{Asleep, Node, Spin};
 use crate::ranks;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -49,12 +49,6 @@ impl<T> EventQueue<T> {
         })
     }
 
-    /// The descriptor; valid for the lifetime of the queue.
-    #[must_use]
-    pub fn raw_fd(&self) -> RawFd {
-        self.as_fd().as_raw_fd()
-    }
-
     /// The inode number of the descriptor's pipe.
     pub fn inode(&self) -> Option<u64> {
         self.list.tokens.inode()
@@ -62,8 +56,12 @@ impl<T> EventQueue<T> {
 
     /// Does the descriptor send a signal (`O_ASYNC`)?
     pub fn signals(&self) -> bool {
+        self.has_flag(OFlag::O_ASYNC)
+    }
+
+    fn has_flag(&self, flag: OFlag) -> bool {
         fcntl(self.as_fd(), FcntlArg::F_GETFL)
-            .is_ok_and(|flags| OFlag::from_bits_retain(flags).contains(OFlag::O_ASYNC))
+            .is_ok_and(|flags| OFlag::from_bits_retain(flags).contains(flag))
     }
 
     /// Adds an event.
@@ -153,8 +151,7 @@ impl<T> EventQueue<T> {
     }
 
     fn is_nonblocking(&self) -> bool {
-        fcntl(self.as_fd(), FcntlArg::F_GETFL)
-            .is_ok_and(|flags| OFlag::from_bits_retain(flags).contains(OFlag::O_NONBLOCK))
+        self.has_flag(OFlag::O_NONBLOCK)
     }
 
     /// Takes the oldest event. Without an event the call waits if the descriptor's `O_NONBLOCK`

@@ -46,12 +46,7 @@ impl Pd {
     /// # Errors
     /// EINVAL for a size out of range, ENOMEM when the key table is full.
     pub fn alloc_fast_mr(self: &Arc<Self>, max_pages: u32) -> Result<Arc<FastMr>, Error> {
-        if max_pages == 0 || max_pages > MAX_FAST_PAGES {
-            return Err(Error::invalid(
-                format!("max_pages is {max_pages}"),
-                format!("1 to {MAX_FAST_PAGES} are possible"),
-            ));
-        }
+        Error::check_size("max_pages", max_pages, MAX_FAST_PAGES)?;
         let node = self.context().node();
         node.check_alive()?;
         self.context().check_device()?;

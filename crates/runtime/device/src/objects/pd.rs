@@ -1,30 +1,31 @@
 //! Protection domains and their objects: regions, windows, device memory; XRC domains.
 use crate::error::Error;
 use crate::faults::Call;
-use crate::host::{Listed, MemoryRoute};
 use crate::mapping::Mapping;
 use crate::nic::{Has, Locked};
 use crate::node::carriers::ring;
-use crate::node::{ListPlace, Node, random_u32};
+use crate::node::{ListPlace, random_u32};
 use crate::objects::context::Context;
 use crate::ranks;
 use crate::uses::Uses;
 use adverb_engine::keys::{MwType, Region, RegionKind};
 use adverb_engine::memory::RangeKind;
 use adverb_engine::{Access, Cause, Key, KeyTable, PdId, Sge};
-use adverb_memory::{Hold, MemoryCheckError, SharedFile, check_memory};
+use adverb_memory::{MemoryCheckError, check_memory};
 use adverb_sync::Ranked;
 use nix::errno::Errno;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 mod dm;
 mod listed;
-mod locked;
 mod mw;
+mod placement;
 mod xrcd;
 
 pub use dm::Dm;
 pub use mw::Mw;
+pub(crate) use placement::Backing;
+use placement::Placement;
 pub use xrcd::Xrcd;
 
 /// A protection domain.
@@ -51,8 +52,7 @@ impl Pd {
             uses: Uses::new("the protection domain"),
             place: context.place(),
         });
-        let listed: Weak<Pd> = Arc::downgrade(&pd);
-        pd.place.fill(listed);
+        pd.place.fill(&pd);
         Ok(pd)
     }
     /// The context.
@@ -178,10 +178,7 @@ impl Pd {
         access: Access,
     ) -> Result<Arc<Mr>, Error> {
         if offset.checked_add(len).is_none_or(|end| end > dm.pages.len() as u64) {
-            return Err(Error::invalid(
-                format!("{len} bytes at offset {offset}"),
-                format!("the device memory has {} bytes", dm.pages.len()),
-            ));
+            return Err(dm.outside(offset, len));
         }
         let addr = dm.pages.addr() + offset;
         let region = Region { pd: self.id, access, iova, len, addr, kind: RegionKind::Mapped };
@@ -235,8 +232,7 @@ impl Pd {
         let inner = MrInner { pd: self.clone(), region, placement, locked, ended: false };
         let mr =
             Arc::new(Mr { key, inner: Ranked::new(inner), backing, place: self.context.place() });
-        let listed: Weak<Mr> = Arc::downgrade(&mr);
-        mr.place.fill(listed);
+        mr.place.fill(&mr);
         Ok(mr)
     }
 
@@ -326,82 +322,6 @@ pub struct Mr {
     inner: Ranked<MrInner, ranks::MemoryRegion>,
     backing: Backing,
     place: ListPlace,
-}
-
-/// The memory behind a region.
-#[derive(Debug)]
-pub(crate) enum Backing {
-    /// Memory of the program. The program guarantees that the memory stays.
-    Program,
-    /// Device memory.
-    Dm(Arc<Dm>),
-    /// A mapping that stays as long as the region.
-    Mapping(Mapping),
-}
-
-impl Backing {
-    fn is_dma_buf(&self) -> bool {
-        matches!(self, Backing::Mapping(mapping) if mapping.is_dma_buf())
-    }
-    /// File offset of the byte at an address, in the file that peers map. `None` for memory of the
-    /// program.
-    fn file_offset(&self, addr: u64) -> Option<u64> {
-        match self {
-            Backing::Program => None,
-            Backing::Dm(dm) => Some(dm.pages.offset()? + addr.checked_sub(dm.pages.addr())?),
-            Backing::Mapping(mapping) => mapping.file_offset(addr),
-        }
-    }
-}
-
-/// Where the device and peers reach the bytes of a region.
-#[derive(Debug)]
-struct Placement {
-    /// The region in the key table: for shared memory with the device's own address.
-    region: Region,
-    /// The place for peers.
-    place: MemoryRoute,
-    listed: Option<Listed>,
-    hold: Option<Hold>,
-}
-
-impl Placement {
-    /// Finds the placement of a region described by its consumer.
-    fn of(node: &Node, mut region: Region, backing: &Backing) -> Self {
-        let mut hold = None;
-        let mut place = MemoryRoute::Process(region.addr);
-        let by_kernel =
-            region.kind == RegionKind::OnDemand && !region.access.contains(Access::ON_DEMAND);
-        if region.access.contains(Access::ON_DEMAND) {
-            adverb_memory::all_memory_is_open();
-        }
-        if matches!(region.kind, RegionKind::Null | RegionKind::Paged)
-            || region.len == 0
-            || backing.is_dma_buf()
-        {
-            place = MemoryRoute::Nowhere;
-        } else if let Some(offset) = backing.file_offset(region.addr) {
-            place = MemoryRoute::File(offset);
-        } else if by_kernel && let Ok(file) = SharedFile::of_process() {
-            match file.place(region.addr, region.len) {
-                Ok(placed) => {
-                    (region.addr, region.kind) = (placed.addr, RegionKind::Mapped);
-                    place = MemoryRoute::File(placed.offset);
-                    hold = Some(placed.hold);
-                }
-                Err(why) => {
-                    log::debug!(
-                        "{} bytes at {:#x} are reached by system calls: {why}",
-                        region.len,
-                        region.addr
-                    );
-                    node.counters.count_private(why);
-                }
-            }
-        }
-        let listed = node.host.as_ref().and_then(|host| host.list(&region, place));
-        Placement { region, place, listed, hold }
-    }
 }
 
 #[derive(Debug)]

@@ -25,8 +25,8 @@ mod owner;
 mod post;
 
 pub use crate::node::{PlainData, PlainOp, PlainPost};
+use init::{BOTH, check_init, check_needed};
 pub use init::{QpInit, ud_max_message};
-use init::{check_init, check_needed};
 pub use post::SendChain;
 
 /// A queue pair.
@@ -74,7 +74,7 @@ impl Qp {
         if init.qp_type != QpType::RawPacket {
             return Qp::with_role(context, pd, init, None);
         }
-        check_needed(pd, init)?;
+        check_needed(pd, init, BOTH)?;
         Qp::with_role(context, pd, init, Some(Role::Pair(Port::of(context)?)))
     }
 

@@ -13,8 +13,8 @@ use adverb_engine::qp::NoRecv;
 use adverb_engine::tags::{ListDone, ListOp};
 use adverb_engine::{Cause, Completion, RecvWqe, RecvWr, WcFlags, WcStatus};
 use adverb_nldev::Object;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 
 /// Most tagged buffers of a tag-matching SRQ.
 pub const MAX_TAGS: u32 = 4096;
@@ -63,12 +63,7 @@ impl Srq {
         cq: &Arc<Cq>,
         max_tags: u32,
     ) -> Result<Arc<Self>, Error> {
-        if max_tags == 0 || max_tags > MAX_TAGS {
-            return Err(Error::invalid(
-                format!("max_num_tags is {max_tags}"),
-                format!("1 to {MAX_TAGS} are possible"),
-            ));
-        }
+        Error::check_size("max_num_tags", max_tags, MAX_TAGS)?;
         Self::make(pd, (max_wr, max_sge, 0), None, Some((cq, max_tags)))
     }
 
@@ -83,12 +78,7 @@ impl Srq {
         context.needs(if tags.is_some() { Has::SRQ | Has::TAGS } else { Has::SRQ })?;
         context.fault_call(Call::CreateSrq)?;
         let limits = context.limits();
-        if max_wr == 0 || max_wr > limits.max_srq_wr {
-            return Err(Error::invalid(
-                format!("max_wr is {max_wr}"),
-                format!("1 to {} are possible", limits.max_srq_wr),
-            ));
-        }
+        Error::check_size("max_wr", max_wr, limits.max_srq_wr)?;
         if max_sge > limits.max_sge {
             return Err(Error::invalid(
                 format!("max_sge is {max_sge}"),
@@ -115,8 +105,7 @@ impl Srq {
                 place: context.place(),
             })
         })?;
-        let listed: Weak<Srq> = Arc::downgrade(&srq);
-        srq.place.fill(listed);
+        srq.place.fill(&srq);
         pd.uses.add();
         if let Some((xrcd, cq)) = xrc {
             xrcd.uses.add();
@@ -165,7 +154,7 @@ impl Srq {
     pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), Error> {
         self.context.node().check_alive()?;
         self.context.node().fault_call(Call::PostSrqRecv)?;
-        Ok(self.queue.receives.lock().post(wr)?)
+        Ok(self.queue.lock().post(wr)?)
     }
 
     /// Changes the capacity and arms the limit event, each if given.
@@ -176,15 +165,9 @@ impl Srq {
         self.context.node().check_alive()?;
         self.context.check_device()?;
         if let Some(max_wr) = max_wr {
-            let max = self.context.limits().max_srq_wr;
-            if max_wr == 0 || max_wr > max {
-                return Err(Error::invalid(
-                    format!("max_wr is {max_wr}"),
-                    format!("1 to {max} are possible"),
-                ));
-            }
+            Error::check_size("max_wr", max_wr, self.context.limits().max_srq_wr)?;
         }
-        Ok(self.queue.receives.lock().modify(max_wr, limit)?)
+        Ok(self.queue.lock().modify(max_wr, limit)?)
     }
 
     /// The context.
@@ -196,13 +179,13 @@ impl Srq {
     /// `(max_wr, max_sge, limit)`.
     #[must_use]
     pub fn attributes(&self) -> (u32, u32, u32) {
-        self.queue.receives.lock().attributes()
+        self.queue.lock().attributes()
     }
 
     /// Number of waiting receives.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.queue.receives.lock().len()
+        self.queue.lock().len()
     }
     /// Is no receive waiting?
     #[must_use]
@@ -231,7 +214,7 @@ impl Srq {
     ) -> Result<ListDone, Error> {
         let node = self.context.node();
         node.check_alive()?;
-        let mut inner = self.queue.receives.lock();
+        let mut inner = self.queue.lock();
         let done = inner.tag_op(op, known)?;
         let mut c = if done.good {
             Completion::success(wr_id, 0, done.opcode)
@@ -275,16 +258,11 @@ impl Srq {
         self: &Arc<Self>,
         take: impl FnOnce(&mut adverb_engine::Srq) -> Option<(RecvWqe, bool)>,
     ) -> Result<RecvWqe, NoRecv> {
-        let (wqe, limit_reached) = take(&mut self.queue.receives.lock()).ok_or(NoRecv::Empty)?;
+        let (wqe, limit_reached) = take(&mut self.queue.lock()).ok_or(NoRecv::Empty)?;
         if limit_reached {
-            self.limit_reached();
+            self.context.raise(AsyncEvent::SrqLimitReached, self.clone());
         }
         Ok(wqe)
-    }
-
-    /// Tells the program that fewer receives are left than the limit.
-    fn limit_reached(self: &Arc<Self>) {
-        self.context.raise(AsyncEvent::SrqLimitReached, self.clone());
     }
 
     /// The receives, and the queue pairs that take them.

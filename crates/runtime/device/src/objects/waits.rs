@@ -31,7 +31,7 @@ pub fn kinds(fds: impl IntoIterator<Item = RawFd>) -> Kind {
 #[must_use]
 pub fn look(kind: Kind) -> bool {
     let before = given();
-    if let Some(node) = Node::at_hand() {
+    if let Some(node) = Node::existing() {
         if kind.contains(Kind::COMPLETIONS) {
             node.progress_polling();
         }
@@ -79,7 +79,7 @@ pub enum Wait {
 /// The calling thread is about to wait for events of this kind.
 #[must_use]
 pub fn begin(kind: Kind) -> Wait {
-    let Some(node) = Node::at_hand() else { return Wait::Idle };
+    let Some(node) = Node::existing() else { return Wait::Idle };
     if !kind.contains(Kind::COMPLETIONS) {
         let driver = |_| Wait::Drives(Driver { place: None });
         return node.mads_fd().map_or(Wait::Idle, driver);
@@ -93,7 +93,7 @@ pub fn begin(kind: Kind) -> Wait {
 /// holds a lock. If the thread counted as a driver, it does not any more. Takes no lock, and
 /// allocates nothing.
 pub fn does_not_drive() {
-    if let Some(node) = Node::at_hand()
+    if let Some(node) = Node::existing()
         && let Some(place) = node.policy.drivers.own_place()
     {
         node.drives_no_more(place);
@@ -102,7 +102,7 @@ pub fn does_not_drive() {
 
 /// The wait of the calling thread, which did not drive, is over.
 pub fn end_alone() {
-    if let Some(node) = Node::at_hand() {
+    if let Some(node) = Node::existing() {
         node.policy.drivers.other_leaves();
     }
 }
@@ -110,7 +110,7 @@ pub fn end_alone() {
 /// The wait of the calling thread is over.
 pub fn end(driver: &Driver) {
     adverb_threads::note_end(own_id());
-    if let (Some(node), Some(place)) = (Node::at_hand(), driver.place) {
+    if let (Some(node), Some(place)) = (Node::existing(), driver.place) {
         node.drives_no_more(place);
     }
 }
@@ -138,7 +138,7 @@ pub fn sleep(
     call: ReplacedCall,
 ) -> Woken {
     // Without a node nothing is driven: the caller asks in vain, and then waits without driving.
-    let Some(node) = Node::at_hand() else { return Woken::Ask };
+    let Some(node) = Node::existing() else { return Woken::Ask };
     let spin = match driver.place {
         Some(_) => &node.policy.drivers.spin,
         None => &node.mads.spin,

@@ -36,293 +36,203 @@ impl fmt::Display for Bad {
     }
 }
 
-struct Writer(Vec<u8>);
+/// A value of a page.
+trait Field: Sized {
+    fn emit(&self, out: &mut Vec<u8>);
+    fn read(from: &mut &[u8]) -> Result<Self, Bad>;
+}
 
-impl Writer {
-    fn u8(&mut self, value: u8) {
-        self.0.push(value);
-    }
-    fn u16(&mut self, value: u16) {
-        self.0.extend_from_slice(&value.to_le_bytes());
-    }
-    fn u32(&mut self, value: u32) {
-        self.0.extend_from_slice(&value.to_le_bytes());
-    }
-    fn u64(&mut self, value: u64) {
-        self.0.extend_from_slice(&value.to_le_bytes());
-    }
-    fn text(&mut self, text: &str) {
-        let text = &text[..text.floor_char_boundary(TEXT)];
-        self.u16(text.len() as u16);
-        self.0.extend_from_slice(text.as_bytes());
-    }
-    fn record(&mut self, fill: impl FnOnce(&mut Writer)) {
-        let at = self.0.len();
-        self.u16(0);
-        fill(self);
-        let len = (self.0.len() - at - 2) as u16;
-        self.0[at..at + 2].copy_from_slice(&len.to_le_bytes());
-    }
-    fn records<T>(&mut self, all: &[T], fill: impl Fn(&T, &mut Writer)) {
-        self.u16(all.len() as u16);
-        for one in all {
-            self.record(|writer| fill(one, writer));
+fn take<'a>(from: &mut &'a [u8], len: usize) -> Result<&'a [u8], Bad> {
+    from.split_off(..len).ok_or(Bad::Malformed)
+}
+
+fn array<const N: usize>(from: &mut &[u8]) -> Result<[u8; N], Bad> {
+    take(from, N)?.try_into().map_err(|_| Bad::Malformed)
+}
+
+fn emit_record(record: &impl Field, out: &mut Vec<u8>) {
+    let at = out.len();
+    0_u16.emit(out);
+    record.emit(out);
+    let len = (out.len() - at - 2) as u16;
+    out[at..at + 2].copy_from_slice(&len.to_le_bytes());
+}
+
+fn read_record<T: Field>(from: &mut &[u8]) -> Result<T, Bad> {
+    let len = u16::read(from)?;
+    T::read(&mut take(from, len.into())?)
+}
+
+fn emit_records(all: &[impl Field], out: &mut Vec<u8>) {
+    (all.len() as u16).emit(out);
+    all.iter().for_each(|one| emit_record(one, out));
+}
+
+/// The count is not trusted: no memory is reserved for it, and each record takes bytes.
+fn read_records<T: Field>(from: &mut &[u8]) -> Result<Vec<T>, Bad> {
+    let count = u16::read(from)?;
+    (0..count).map(|_| read_record(from)).collect()
+}
+
+macro_rules! numbers {
+    ($($number:ty)*) => {$(
+        impl Field for $number {
+            fn emit(&self, out: &mut Vec<u8>) {
+                out.extend_from_slice(&self.to_le_bytes());
+            }
+            fn read(from: &mut &[u8]) -> Result<Self, Bad> {
+                array(from).map(Self::from_le_bytes)
+            }
         }
+    )*};
+}
+
+numbers!(u8 u16 u32 u64);
+
+/// Values by their position, in one byte.
+macro_rules! codes {
+    ($of:ident: $($value:ident)*) => {
+        impl Field for $of {
+            fn emit(&self, out: &mut Vec<u8>) {
+                (*self as u8).emit(out);
+            }
+            fn read(from: &mut &[u8]) -> Result<Self, Bad> {
+                let code = usize::from(u8::read(from)?);
+                [$($of::$value),*].get(code).copied().ok_or(Bad::Malformed)
+            }
+        }
+    };
+}
+
+codes!(PacketPath: Network Memory Frames);
+codes!(Arm: None Next Solicited Errors);
+
+/// The bits of a byte, from the lowest on.
+impl<const N: usize> Field for [bool; N] {
+    fn emit(&self, out: &mut Vec<u8>) {
+        self.iter().rev().fold(0, |bits, set| bits << 1 | u8::from(*set)).emit(out);
+    }
+    fn read(from: &mut &[u8]) -> Result<Self, Bad> {
+        let bits = u8::read(from)?;
+        Ok(std::array::from_fn(|n| bits >> n & 1 == 1))
     }
 }
 
-struct Reader<'a>(&'a [u8]);
+impl Field for Gid {
+    fn emit(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.0);
+    }
+    fn read(from: &mut &[u8]) -> Result<Self, Bad> {
+        array(from).map(Gid)
+    }
+}
 
-impl<'a> Reader<'a> {
-    fn bytes(&mut self, len: usize) -> Result<&'a [u8], Bad> {
-        let (taken, rest) = self.0.split_at_checked(len).ok_or(Bad::Malformed)?;
-        self.0 = rest;
-        Ok(taken)
+impl Field for String {
+    fn emit(&self, out: &mut Vec<u8>) {
+        let text = &self[..self.floor_char_boundary(TEXT)];
+        (text.len() as u16).emit(out);
+        out.extend_from_slice(text.as_bytes());
     }
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Bad> {
-        self.bytes(N)?.try_into().map_err(|_| Bad::Malformed)
-    }
-    fn u8(&mut self) -> Result<u8, Bad> {
-        Ok(self.array::<1>()?[0])
-    }
-    fn u16(&mut self) -> Result<u16, Bad> {
-        Ok(u16::from_le_bytes(self.array()?))
-    }
-    fn u32(&mut self) -> Result<u32, Bad> {
-        Ok(u32::from_le_bytes(self.array()?))
-    }
-    fn u64(&mut self) -> Result<u64, Bad> {
-        Ok(u64::from_le_bytes(self.array()?))
-    }
-    fn text(&mut self) -> Result<String, Bad> {
-        let len = usize::from(self.u16()?);
+    fn read(from: &mut &[u8]) -> Result<Self, Bad> {
+        let len = usize::from(u16::read(from)?);
         if len > TEXT {
             return Err(Bad::Malformed);
         }
-        let text = std::str::from_utf8(self.bytes(len)?).map_err(|_| Bad::Malformed)?;
+        let text = std::str::from_utf8(take(from, len)?).map_err(|_| Bad::Malformed)?;
         Ok(text.to_owned())
     }
-    fn record<T>(
-        &mut self,
-        read: impl FnOnce(&mut Reader<'a>) -> Result<T, Bad>,
-    ) -> Result<T, Bad> {
-        let len = usize::from(self.u16()?);
-        read(&mut Reader(self.bytes(len)?))
+}
+
+/// The name and value of a counter.
+impl Field for (String, u64) {
+    fn emit(&self, out: &mut Vec<u8>) {
+        self.0.emit(out);
+        self.1.emit(out);
     }
-    /// The count is not trusted: no memory is reserved for it, and each record takes bytes.
-    fn records<T>(
-        &mut self,
-        read: impl Fn(&mut Reader<'a>) -> Result<T, Bad>,
-    ) -> Result<Vec<T>, Bad> {
-        let count = self.u16()?;
-        (0..count).map(|_| self.record(&read)).collect()
+    fn read(from: &mut &[u8]) -> Result<Self, Bad> {
+        Ok((String::read(from)?, u64::read(from)?))
     }
+}
+
+/// The fields of a record, in order. A page of an earlier build ends before the fields that are
+/// `added`.
+macro_rules! record {
+    (
+        $of:ident: $($field:ident)*
+        $(, flags $($flag:ident)*, $($more:ident)*)?
+        $(, added $($added:ident)*)?
+    ) => {
+        impl Field for $of {
+            fn emit(&self, out: &mut Vec<u8>) {
+                $(self.$field.emit(out);)*
+                $([$(self.$flag),*].emit(out); $(self.$more.emit(out);)*)?
+                $($(self.$added.emit(out);)*)?
+            }
+            fn read(from: &mut &[u8]) -> Result<Self, Bad> {
+                $(let $field = Field::read(from)?;)*
+                $(let [$($flag),*] = Field::read(from)?; $(let $more = Field::read(from)?;)*)?
+                $($(let $added = Field::read(from).unwrap_or_default();)*)?
+                Ok($of { $($field,)* $($($flag,)* $($more,)*)? $($($added,)*)? })
+            }
+        }
+    };
+}
+
+record!(Process: pid slot at name version contexts queue_pairs);
+record!(
+    Pair: number qp_type state, flags busy retrying shared,
+    way peer_pid dest own_gid peer_gid send_cq recv_cq depth open receives posted sent_bytes read_bytes
+    received received_bytes retransmitted timeouts rnr_naks seq_naks drops refused error,
+    added unfit srq unknown_key
+);
+record!(
+    Queue: number capacity waiting unannounced unread arm, flags channel broken,
+    arms silent_ms waiter stuck,
+    added poller
+);
+
+impl Pair {
+    /// Most bytes of the record.
+    pub(crate) const LONGEST: usize = 200 + 2 * TEXT;
+}
+
+impl Queue {
+    /// Most bytes of the record.
+    pub(crate) const LONGEST: usize = 100 + 2 * TEXT;
 }
 
 impl Page {
     /// The page as bytes.
     #[must_use]
     pub fn emit(&self) -> Vec<u8> {
-        let mut out = Writer(Vec::with_capacity(PAGE / 4));
-        out.u16(VERSION);
-        out.u32(self.next.unwrap_or(0));
-        out.record(|out| self.process.emit(out));
-        let counters = &self.counters[..self.counters.len().min(COUNTERS)];
-        out.records(counters, |(name, value), out| {
-            out.text(name);
-            out.u64(*value);
-        });
-        out.records(&self.queues, Queue::emit);
-        out.records(&self.queue_pairs, Pair::emit);
-        out.records(&self.objects, |line, out| out.text(line));
-        out.0
+        let mut out = Vec::with_capacity(PAGE / 4);
+        VERSION.emit(&mut out);
+        self.next.unwrap_or(0).emit(&mut out);
+        emit_record(&self.process, &mut out);
+        emit_records(&self.counters[..self.counters.len().min(COUNTERS)], &mut out);
+        emit_records(&self.queues, &mut out);
+        emit_records(&self.queue_pairs, &mut out);
+        emit_records(&self.objects, &mut out);
+        out
     }
 
     /// Reads a page from bytes of another process.
     ///
     /// # Errors
     /// The bytes are no page of this version.
-    pub fn parse(bytes: &[u8]) -> Result<Page, Bad> {
-        let mut bytes = Reader(bytes);
-        let version = bytes.u16()?;
+    pub fn parse(mut bytes: &[u8]) -> Result<Page, Bad> {
+        let from = &mut bytes;
+        let version = u16::read(from)?;
         if version != VERSION {
             return Err(Bad::Version(version));
         }
-        let next = Some(bytes.u32()?).filter(|next| *next != 0);
-        let process = bytes.record(Process::read)?;
-        let counters = bytes.records(|record| Ok((record.text()?, record.u64()?)))?;
-        let queues = bytes.records(Queue::read)?;
-        let queue_pairs = bytes.records(Pair::read)?;
-        let objects = bytes.records(Reader::text)?;
-        Ok(Page { next, process, counters, queues, queue_pairs, objects })
-    }
-}
-
-impl Process {
-    fn emit(&self, out: &mut Writer) {
-        out.u32(self.pid);
-        out.u16(self.slot);
-        out.u64(self.at);
-        out.text(&self.name);
-        out.text(&self.version);
-        out.u32(self.contexts);
-        out.u32(self.queue_pairs);
-    }
-
-    fn read(from: &mut Reader<'_>) -> Result<Process, Bad> {
-        Ok(Process {
-            pid: from.u32()?,
-            slot: from.u16()?,
-            at: from.u64()?,
-            name: from.text()?,
-            version: from.text()?,
-            contexts: from.u32()?,
-            queue_pairs: from.u32()?,
-        })
-    }
-}
-
-const BUSY: u8 = 1;
-const RETRYING: u8 = 2;
-const SHARED: u8 = 4;
-
-impl Pair {
-    /// Most bytes of the record.
-    pub(crate) const LONGEST: usize = 200 + 2 * TEXT;
-
-    fn emit(&self, out: &mut Writer) {
-        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
-        out.u32(self.number);
-        out.u8(self.qp_type);
-        out.u8(self.state);
-        out.u8(flag(self.busy, BUSY) | flag(self.retrying, RETRYING) | flag(self.shared, SHARED));
-        out.u8(match self.way {
-            PacketPath::Network => 0,
-            PacketPath::Memory => 1,
-            PacketPath::Frames => 2,
-        });
-        out.u32(self.peer_pid);
-        out.u32(self.dest);
-        out.0.extend_from_slice(&self.own_gid.0);
-        out.0.extend_from_slice(&self.peer_gid.0);
-        for value in [self.send_cq, self.recv_cq, self.depth, self.open, self.receives] {
-            out.u32(value);
-        }
-        for value in
-            [self.posted, self.sent_bytes, self.read_bytes, self.received, self.received_bytes]
-        {
-            out.u64(value);
-        }
-        for value in [self.retransmitted, self.timeouts, self.rnr_naks, self.seq_naks] {
-            out.u64(value);
-        }
-        out.u64(self.drops);
-        out.u64(self.refused);
-        out.text(&self.error);
-        out.text(&self.unfit);
-        out.u32(self.srq);
-        out.u32(self.unknown_key);
-    }
-
-    fn read(from: &mut Reader<'_>) -> Result<Pair, Bad> {
-        let (number, qp_type, state, flags) = (from.u32()?, from.u8()?, from.u8()?, from.u8()?);
-        Ok(Pair {
-            number,
-            qp_type,
-            state,
-            busy: flags & BUSY != 0,
-            retrying: flags & RETRYING != 0,
-            shared: flags & SHARED != 0,
-            way: match from.u8()? {
-                0 => PacketPath::Network,
-                1 => PacketPath::Memory,
-                2 => PacketPath::Frames,
-                _ => return Err(Bad::Malformed),
-            },
-            peer_pid: from.u32()?,
-            dest: from.u32()?,
-            own_gid: Gid(from.array()?),
-            peer_gid: Gid(from.array()?),
-            send_cq: from.u32()?,
-            recv_cq: from.u32()?,
-            depth: from.u32()?,
-            open: from.u32()?,
-            receives: from.u32()?,
-            posted: from.u64()?,
-            sent_bytes: from.u64()?,
-            read_bytes: from.u64()?,
-            received: from.u64()?,
-            received_bytes: from.u64()?,
-            retransmitted: from.u64()?,
-            timeouts: from.u64()?,
-            rnr_naks: from.u64()?,
-            seq_naks: from.u64()?,
-            drops: from.u64()?,
-            refused: from.u64()?,
-            error: from.text()?,
-            // A page of an earlier build ends here.
-            unfit: from.text().unwrap_or_default(),
-            srq: from.u32().unwrap_or_default(),
-            unknown_key: from.u32().unwrap_or_default(),
-        })
-    }
-}
-
-const CHANNEL: u8 = 1;
-const BROKEN: u8 = 2;
-
-impl Queue {
-    /// Most bytes of the record.
-    pub(crate) const LONGEST: usize = 100 + 2 * TEXT;
-
-    fn emit(&self, out: &mut Writer) {
-        for value in [self.number, self.capacity, self.waiting, self.unannounced, self.unread] {
-            out.u32(value);
-        }
-        out.u8(match self.arm {
-            Arm::None => 0,
-            Arm::Next => 1,
-            Arm::Solicited => 2,
-            Arm::Errors => 3,
-        });
-        out.u8(if self.channel { CHANNEL } else { 0 } | if self.broken { BROKEN } else { 0 });
-        out.u64(self.arms);
-        out.u64(self.silent_ms);
-        out.text(&self.waiter);
-        out.text(&self.stuck);
-        out.u32(self.poller);
-    }
-
-    fn read(from: &mut Reader<'_>) -> Result<Queue, Bad> {
-        let (number, capacity, waiting) = (from.u32()?, from.u32()?, from.u32()?);
-        let (unannounced, unread) = (from.u32()?, from.u32()?);
-        let arm = match from.u8()? {
-            0 => Arm::None,
-            1 => Arm::Next,
-            2 => Arm::Solicited,
-            3 => Arm::Errors,
-            _ => return Err(Bad::Malformed),
-        };
-        let flags = from.u8()?;
-        let (channel, broken) = (flags & CHANNEL != 0, flags & BROKEN != 0);
-        let (arms, silent_ms) = (from.u64()?, from.u64()?);
-        let (waiter, stuck) = (from.text()?, from.text()?);
-        // A page of an earlier build ends here.
-        let poller = from.u32().unwrap_or_default();
-        Ok(Queue {
-            number,
-            capacity,
-            waiting,
-            unannounced,
-            unread,
-            arm,
-            channel,
-            broken,
-            arms,
-            silent_ms,
-            waiter,
-            stuck,
-            poller,
+        Ok(Page {
+            next: Some(u32::read(from)?).filter(|next| *next != 0),
+            process: read_record(from)?,
+            counters: read_records(from)?,
+            queues: read_records(from)?,
+            queue_pairs: read_records(from)?,
+            objects: read_records(from)?,
         })
     }
 }

@@ -6,7 +6,7 @@ use crate::process::{Hunt, restart_look};
 use crate::quiet::PROCESS;
 use adverb_device::Cq;
 use adverb_device::node::Node;
-use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
+use nix::sys::signal::{SigSet, SigmaskHow};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -45,13 +45,9 @@ impl Hunt {
         }
         self.say(&format!("{PROCESS} {own}"));
         // The program's signal handlers must run on the program's own threads.
-        let mut old = SigSet::empty();
-        let blocked =
-            pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut old));
+        let old = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK);
         let spawned = std::thread::Builder::new().name("adverb-hunt".into()).spawn(|| self.run());
-        if blocked.is_ok() {
-            let _ = pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&old), None);
-        }
+        let _ = old.map(|old| old.thread_set_mask());
         if let Err(e) = spawned {
             log::error!("no completion is held, as no thread can be started: {e}");
             queues.thread_of = 0;

@@ -3,8 +3,8 @@
 //! The rest of the node does not know which of the two it has. Some functions need sockets:
 //! services, frames, groups and handshake messages. A simulated wire answers them as absent.
 use adverb_link::{
-    AddrIndex, FdKind, LinkError, LinkStats, Route, RxBuffers, RxFrom, RxPacket, Sink, SourcePort,
-    TxBatch, UdpLink,
+    AddrIndex, LinkError, LinkStats, Route, RxBuffers, RxFrom, RxPacket, Sink, SourcePort, TxBatch,
+    UdpLink,
 };
 use adverb_local::{
     ConnectionId, Delivery, FramePort, HandshakeMessage, Local, LocalError, RawFrame,
@@ -17,7 +17,6 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The link of a node.
 #[allow(
@@ -134,22 +133,9 @@ impl Wire {
         self.udp().map(UdpLink::stats).unwrap_or_default()
     }
 
-    /// See [`UdpLink::for_each_fd`].
-    pub(crate) fn for_each_fd(&self, each: &mut dyn FnMut(FdKind, BorrowedFd<'_>)) {
-        if let Some(link) = self.udp() {
-            link.for_each_fd(each);
-        }
-    }
-
     /// See [`UdpLink::packet_by`].
     pub(crate) fn packet_by<'a>(&self, route: &Route, bytes: &'a [u8]) -> Option<RxPacket<'a>> {
         self.udp()?.packet_by(route, bytes)
-    }
-
-    /// Is duplicate address detection under way for this IPv6 address of the machine? No socket can
-    /// be bound to the address until detection ends. The answer may be a second old.
-    pub(crate) fn is_tentative_address(&self, ip: IpAddr) -> bool {
-        self.udp().is_some_and(|link| link.own_addresses().is_tentative(ip))
     }
 
     /// The machine's addresses have changed, so the next look asks the kernel again.
@@ -159,50 +145,11 @@ impl Wire {
         }
     }
 
-    /// Has the program closed a descriptor of the sockets? A file of the program may have the same
-    /// number by now.
-    pub(crate) fn has_lost_a_descriptor(&self) -> bool {
-        self.local().is_some_and(|local| local.descriptors().has_lost_one())
-    }
-
-    /// Closes every descriptor of the sockets, by close(2) and no other call. So the child of a
-    /// fork can call this from an `atfork` handler.
-    pub(crate) fn close_after_fork(&self) {
-        if let Some(local) = self.local() {
-            local.descriptors().close_all();
-        }
-    }
-
-    /// A number that changes with the list of the machine's addresses.
-    #[inline]
-    pub(crate) fn own_addresses_version(&self) -> u64 {
-        self.udp().map_or(0, |link| link.own_addresses().version())
-    }
-
-    /// An operation on a socket failed: see [`adverb_os::SocketErrors::note`].
-    pub(crate) fn socket_failed(&self, doing: &'static str, error: &io::Error) {
-        if let Some(local) = self.local() {
-            local.errors().note(doing, error);
-        }
-    }
-
     /// See [`adverb_link::Tap::add_qp`].
     pub(crate) fn add_qp(&self, qpn: u32, nth: u32) {
         if let Some(link) = self.udp() {
             link.tap().add_qp(qpn, nth);
         }
-    }
-
-    /// See [`adverb_link::Tap::remove_qp`].
-    pub(crate) fn remove_qp(&self, qpn: u32) {
-        if let Some(link) = self.udp() {
-            link.tap().remove_qp(qpn);
-        }
-    }
-
-    /// See [`adverb_link::Tap::delayed_for`].
-    pub(crate) fn delayed_for(&self) -> Option<Duration> {
-        self.udp()?.tap().delayed_for()
     }
 
     /// See [`Local::tell_owner`].

@@ -61,7 +61,7 @@ impl Mads {
             for ip in addresses {
                 let scope = scope(&ip, interface.index);
                 let opened = match local {
-                    Some(_) => node.addresses.open_quietly(node, ip, scope).map(drop),
+                    Some(_) => node.addresses.open(node, ip, scope).map(drop),
                     None => node.addresses.open_if_usable(node, ip, scope).map(drop),
                 };
                 match opened {

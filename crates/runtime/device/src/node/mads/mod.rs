@@ -1,5 +1,4 @@
 //! MADs on queue pair 1.
-mod arrived;
 mod listen;
 mod route;
 mod serve;

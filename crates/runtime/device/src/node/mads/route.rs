@@ -1,19 +1,20 @@
 //! The path of MADs on queue pair 1: from the link to the connection manager's handler, on the
 //! thread with the turn (see `serve`), and back.
-use super::arrived::{ArrivedMad, QKEY, SEND_ONLY, is_taken};
 use super::state::Mads;
 use crate::error::Error;
 use crate::interfaces;
 use crate::node::carriers::Udp;
 use crate::node::core::Node;
-use crate::node::link_error::quiet_from_local;
 use crate::node::mad_handler::{Arrival, MAD_LEN, MadHandler};
 use crate::node::timers::{NEVER, Timed};
 use adverb_cm::{Path, Route as Owner};
 use adverb_engine::Time;
-use adverb_link::{Proof, Route, RxFrom, RxPacket};
+use adverb_link::{OwnedPacket, Proof, Route, RxFrom, RxPacket};
 use adverb_local::{Delivery, MAD_QPN, SLOT_BITS, ServiceClaim, ServiceIndex, Slot};
-use adverb_wire::{Bth, Deth, Headers, MAX_HEADER_LEN, Psn, ud_source_port};
+use adverb_os::scope_in;
+use adverb_wire::{
+    Bth, Deth, Headers, MAX_HEADER_LEN, Opcode, Operation, Psn, Transport, ud_source_port,
+};
 use nix::errno::Errno;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
@@ -32,6 +33,13 @@ const SPREAD: Duration = Duration::from_millis(5);
 /// milliseconds for its route and queue pair. With this device it needs microseconds, so its
 /// request may come too early.
 const GRACE: Duration = Duration::from_millis(20);
+/// Q_Key of queue pair 1 (IBTA 3.5.3).
+const QKEY: u32 = 0x8001_0000;
+const SEND_ONLY: Opcode = match Opcode::new(Transport::Ud, Operation::SendOnly) {
+    Some(opcode) => opcode,
+    None => panic!("UD has SEND Only"),
+};
+
 /// The outcome of routing a MAD.
 #[derive(PartialEq, Eq)]
 enum Routed {
@@ -88,7 +96,7 @@ impl Mads {
     pub(crate) fn listen(&self, node: &Node, claim: &ServiceClaim) -> Result<ServiceIndex, Error> {
         // Locked first, so that a process that finds the name also finds the entry.
         let mut services = self.services.write();
-        let index = node.link.listen_for(claim).map_err(quiet_from_local)?;
+        let index = node.link.listen_for(claim)?;
         services.push((claim.service(), claim.at(), index));
         Ok(index)
     }
@@ -155,18 +163,18 @@ impl Mads {
             return;
         }
         if !node.is_cut_off(p.dst) {
-            self.keep(node, ArrivedMad::of(p));
+            self.keep(node, OwnedPacket::keep(p));
         }
     }
 
-    fn keep(&self, node: &Node, mad_arrived: ArrivedMad) {
+    fn keep(&self, node: &Node, arrived: OwnedPacket) {
         let mut inbox = self.inbox.lock();
         if inbox.len() >= WAITING {
             drop(inbox);
             node.counters.mad_refused.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        inbox.push_back(mad_arrived);
+        inbox.push_back(arrived);
         drop(inbox);
         self.stir(node);
     }
@@ -194,9 +202,9 @@ impl Mads {
     /// Handles arrived MADs. `false` if some are left.
     fn empty_inbox(&self, node: &Node) -> bool {
         for _ in 0..AT_ONCE {
-            let Some(mad_arrived) = self.inbox.lock().pop_front() else { return true };
-            if self.route_one(node, &mad_arrived) == Routed::Early {
-                self.keep_early(node, mad_arrived);
+            let Some(arrived) = self.inbox.lock().pop_front() else { return true };
+            if self.route_one(node, &arrived.packet()) == Routed::Early {
+                self.keep_early(node, arrived);
             }
         }
         self.any.store(true, Ordering::SeqCst);
@@ -204,16 +212,16 @@ impl Mads {
     }
 
     /// Keeps a request without a listener, to be routed once more after [`GRACE`].
-    fn keep_early(&self, node: &Node, mad_arrived: ArrivedMad) {
+    fn keep_early(&self, node: &Node, arrived: OwnedPacket) {
         let until = node.now() + GRACE;
         let mut early = self.early.lock();
-        if early.len() < WAITING {
-            early.push_back((until, mad_arrived));
+        if early.len() >= WAITING {
             drop(early);
-            self.keep_deadline(node, until);
-        } else if let Some(mad) = mad_arrived.mad() {
-            self.answer_for_nobody(node, &mad_arrived.path(), mad);
+            return self.refuse(node, &arrived.packet());
         }
+        early.push_back((until, arrived));
+        drop(early);
+        self.keep_deadline(node, until);
     }
 
     /// Routes requests without a listener once more.
@@ -221,18 +229,16 @@ impl Mads {
         let now = node.now();
         loop {
             let mut early = self.early.lock();
-            let Some((until, mad_arrived)) = early.pop_front() else { return };
+            let Some((until, arrived)) = early.pop_front() else { return };
             if until > now {
-                early.push_front((until, mad_arrived));
+                early.push_front((until, arrived));
                 drop(early);
                 self.keep_deadline(node, until);
                 return;
             }
             drop(early);
-            if self.route_one(node, &mad_arrived) == Routed::Early
-                && let Some(mad) = mad_arrived.mad()
-            {
-                self.answer_for_nobody(node, &mad_arrived.path(), mad);
+            if self.route_one(node, &arrived.packet()) == Routed::Early {
+                self.refuse(node, &arrived.packet());
             }
         }
     }
@@ -269,50 +275,53 @@ impl Mads {
     }
 
     /// Gives a MAD to its process, or answers the MAD.
-    fn route_one(&self, node: &Node, mad_arrived: &ArrivedMad) -> Routed {
-        let Some(mad) = mad_arrived.mad() else { return Routed::Done };
-        let packet = mad_arrived.packet();
-        let whose = self.whose(node, mad, mad_arrived.dst);
+    fn route_one(&self, node: &Node, p: &RxPacket<'_>) -> Routed {
+        let Some(mad) = p.bytes.last_chunk() else { return Routed::Done };
+        let whose = self.whose(node, mad, p.dst);
         let told = match whose {
-            Whose::Ours => self.give(node, mad_arrived, mad),
+            Whose::Ours => self.give(node, p, mad),
             // Never forwarded twice: a MAD must not travel in circles.
-            Whose::Slot(_) | Whose::Service(_) if mad_arrived.is_forwarded() => Delivery::NoOwner,
-            Whose::Slot(slot) => node.link.tell_owner(slot, &packet),
-            Whose::Service(service) => node.link.tell_service(service, mad_arrived.dst, &packet),
+            Whose::Slot(_) | Whose::Service(_) if p.proof.is_forwarded() => Delivery::NoOwner,
+            Whose::Slot(slot) => node.link.tell_owner(slot, p),
+            Whose::Service(service) => node.link.tell_service(service, p.dst, p),
             Whose::Anybody => {
-                self.give(node, mad_arrived, mad);
-                if !mad_arrived.is_forwarded() && self.may_spread(node) {
-                    node.link.tell_everybody(&packet);
+                self.give(node, p, mad);
+                if !p.proof.is_forwarded() && self.may_spread(node) {
+                    node.link.tell_everybody(p);
                 }
                 Delivery::Done
             }
             Whose::Nobody => Delivery::Done,
         };
         if told == Delivery::NoOwner {
-            if matches!(whose, Whose::Service(_)) && !mad_arrived.is_forwarded() {
+            if matches!(whose, Whose::Service(_)) && !p.proof.is_forwarded() {
                 return Routed::Early;
             }
-            self.answer_for_nobody(node, &mad_arrived.path(), mad);
+            self.refuse(node, p);
         }
         Routed::Done
     }
 
     /// Gives a MAD to the handler of this process.
-    fn give(&self, node: &Node, mad_arrived: &ArrivedMad, mad: &[u8; MAD_LEN]) -> Delivery {
-        if mad_arrived.proof.is_missing() {
+    fn give(&self, node: &Node, p: &RxPacket<'_>, mad: &[u8; MAD_LEN]) -> Delivery {
+        if p.proof.is_missing() {
             // Any user of this machine may have sent the MAD. Processes of the own user send from
             // addresses where this process has a socket. A listening process has sockets at the
             // interfaces' addresses, and a connecting process at its peers' addresses.
-            log::debug!(
-                "a MAD from {} is dropped: this process has no socket there",
-                mad_arrived.src
-            );
+            log::debug!("a MAD from {} is dropped: this process has no socket there", p.src);
             node.counters.mad_refused.fetch_add(1, Ordering::Relaxed);
             return Delivery::Done;
         }
-        let arrival = Arrival { path: mad_arrived.path(), scope_id: mad_arrived.scope_id(), mad };
+        let arrival = Arrival { path: path_of(p), scope_id: scope_in(p.src), mad };
         let given = self.with_handler(node, |handler, now| handler.mad(now, &arrival));
         if given { Delivery::Done } else { Delivery::NoOwner }
+    }
+
+    /// Answers an arrived MAD without an owner.
+    fn refuse(&self, node: &Node, p: &RxPacket<'_>) {
+        if let Some(mad) = p.bytes.last_chunk() {
+            self.answer_for_nobody(node, &path_of(p), mad);
+        }
     }
 
     fn may_spread(&self, node: &Node) -> bool {
@@ -339,7 +348,7 @@ impl Mads {
     /// Opens the port at the remote address of a path, which is this machine's own.
     pub(crate) fn hear_from(&self, node: &Node, path: &Path) -> Result<(), Error> {
         let scope = self.scope_of(node, path.remote)?;
-        node.addresses.hear_quietly(node, path.remote, scope)
+        node.addresses.hear(node, path.remote, scope)
     }
 
     /// Sends a MAD.
@@ -365,13 +374,13 @@ impl Mads {
         let whose = self.whose(node, mad, path.remote);
         let told = match whose {
             Whose::Ours => {
-                self.keep(node, ArrivedMad::of(packet));
+                self.keep(node, OwnedPacket::keep(packet));
                 Delivery::Done
             }
             Whose::Slot(slot) => node.link.tell_owner(slot, packet),
             Whose::Service(service) => node.link.tell_service(service, path.remote, packet),
             Whose::Anybody => {
-                self.keep(node, ArrivedMad::of(packet));
+                self.keep(node, OwnedPacket::keep(packet));
                 node.link.tell_everybody(packet);
                 Delivery::Done
             }
@@ -380,7 +389,10 @@ impl Mads {
         match (told, whose) {
             // The request has not been forwarded yet.
             (Delivery::NoOwner, Whose::Service(_)) => {
-                self.keep_early(node, ArrivedMad::of(&RxPacket { proof: Proof::Wire, ..*packet }));
+                self.keep_early(
+                    node,
+                    OwnedPacket::keep(&RxPacket { proof: Proof::Wire, ..*packet }),
+                );
             }
             (Delivery::NoOwner, _) => self.answer_for_nobody(node, &path.reversed(), mad),
             _ => {}
@@ -395,7 +407,7 @@ impl Mads {
             ));
         }
         let scope = self.scope_of(node, path.local)?;
-        let local = node.addresses.open_quietly(node, path.local, scope)?;
+        let local = node.addresses.open(node, path.local, scope)?;
         let port = node.link.port();
         let dst = match path.remote {
             IpAddr::V4(v4) => SocketAddr::from((v4, port)),
@@ -429,6 +441,22 @@ fn interface_of(ip: IpAddr) -> Result<u32, Error> {
             format!("no device has the address {ip} (is the interface up?)"),
         )
     })
+}
+
+/// Is the packet a valid MAD of queue pair 1? Other packets change nothing.
+fn is_taken(p: &RxPacket<'_>, headers: &Headers, payload: &[u8]) -> bool {
+    headers.bth.opcode == SEND_ONLY
+        && headers.bth.pkey & 0x7fff == 0x7fff
+        && headers.deth.is_some_and(|deth| deth.qkey == QKEY && deth.src_qpn == MAD_QPN)
+        && payload.len() == MAD_LEN
+        && headers.bth.pad == 0
+        && !p.src.ip().is_multicast()
+        && !p.src.ip().is_unspecified()
+        && adverb_cm::route(payload).is_ok()
+}
+
+fn path_of(p: &RxPacket<'_>) -> Path {
+    Path { local: p.dst, remote: p.src.ip() }
 }
 
 fn slot_of_id(id: u32) -> Slot {

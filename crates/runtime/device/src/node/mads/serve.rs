@@ -37,7 +37,7 @@ impl Mads {
     pub(super) fn stir(&self, node: &Node) {
         self.any.store(true, Ordering::SeqCst);
         if self.looking.load(Ordering::SeqCst) == 0 {
-            wake(node);
+            node.wake_sleeping_thread();
         }
     }
 
@@ -85,7 +85,7 @@ impl Node {
         let worked = mads.run(self);
         mads.looking.fetch_sub(1, Ordering::SeqCst);
         if mads.wait() {
-            wake(self);
+            self.wake_sleeping_thread();
         }
         received | worked
     }
@@ -94,12 +94,5 @@ impl Node {
     /// queue pairs.
     pub(crate) fn mads_fd(&self) -> Option<BorrowedFd<'_>> {
         self.host.as_ref().and_then(|_| self.link.local()?.fd())
-    }
-}
-
-/// Has the background thread look at the waiting work.
-fn wake(node: &Node) {
-    if node.thread_sleeps() {
-        node.wake_thread();
     }
 }

@@ -1,10 +1,10 @@
 //! The state of a node for MADs.
-use super::arrived::ArrivedMad;
 use crate::node::mad_handler::MadHandler;
 use crate::node::spin::Spin;
 use crate::node::timers::NEVER;
 use crate::ranks;
 use adverb_engine::Time;
+use adverb_link::OwnedPacket;
 use adverb_local::{ServiceIndex, Slot};
 use adverb_sync::{Ranked, RankedRw};
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 #[derive(Default)]
 pub(crate) struct Mads {
     pub(in crate::node) handler: RankedRw<Option<Arc<dyn MadHandler>>, ranks::MadHandler>,
-    pub(in crate::node) inbox: Ranked<VecDeque<ArrivedMad>, ranks::MadInbox>,
+    pub(in crate::node) inbox: Ranked<VecDeque<OwnedPacket>, ranks::MadInbox>,
     /// There is work for MADs.
     pub(in crate::node) any: AtomicBool,
     /// A thread has the turn to do the work: see `serve`.
@@ -39,7 +39,7 @@ pub(crate) struct Mads {
     /// Requests have to arrive at all addresses, including later addresses.
     pub(in crate::node) everywhere: AtomicBool,
     /// Requests for services without a listener, each with the end of its wait, oldest first.
-    pub(in crate::node) early: Ranked<VecDeque<(Time, ArrivedMad)>, ranks::MadEarly>,
+    pub(in crate::node) early: Ranked<VecDeque<(Time, OwnedPacket)>, ranks::MadEarly>,
 }
 
 impl Mads {

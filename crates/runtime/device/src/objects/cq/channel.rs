@@ -1,16 +1,16 @@
 //! Completion channels.
 use super::Cq;
-use super::getting::{Getting, Waiting};
 use crate::descriptor::kinds::Kind;
 use crate::error::Error;
 use crate::faults::Call;
 use crate::objects::context::Context;
 use crate::objects::event_queue::EventQueue;
+use crate::own_id::own_id;
 use crate::ranks;
 use crate::uses::Uses;
 use adverb_sync::Ranked;
 use nix::errno::Errno;
-use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Poll;
@@ -57,12 +57,6 @@ impl CompChannel {
     #[must_use]
     pub fn would_sleep(&self) -> bool {
         self.events.would_sleep()
-    }
-
-    /// The descriptor, readable exactly while an event waits (CHN-2).
-    #[must_use]
-    pub fn raw_fd(&self) -> RawFd {
-        self.events.raw_fd()
     }
 
     /// Waits for an event and answers its CQ (CHN-1). The descriptor's `O_NONBLOCK` decides whether
@@ -158,6 +152,34 @@ impl CompChannel {
     }
 }
 
+/// The threads inside a get-event call of a channel.
+pub(super) type Getting = Ranked<Vec<i32>, ranks::Getting>;
+
+/// Registers the calling thread as waiting for an event, until the value is dropped.
+struct Waiting<'a> {
+    getting: &'a Getting,
+    id: i32,
+}
+
+impl<'a> Waiting<'a> {
+    fn new(getting: &'a Getting) -> Self {
+        let id = own_id();
+        let mut list = getting.lock();
+        // A thread cancelled in the call has left its registration behind.
+        if !list.contains(&id) {
+            list.push(id);
+        }
+        Waiting { getting, id }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.getting.lock().retain(|id| *id != self.id);
+    }
+}
+
+/// The descriptor, readable exactly while an event waits (CHN-2).
 impl AsFd for CompChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.events.as_fd()

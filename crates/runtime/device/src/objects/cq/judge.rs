@@ -177,3 +177,6 @@ pub fn next_look(silent: Duration) -> Duration {
     let step = [PAUSE, LONG].into_iter().find(|step| silent < *step && next > *step);
     step.unwrap_or(next) - silent
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

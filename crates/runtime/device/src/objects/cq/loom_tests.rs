@@ -10,7 +10,7 @@
 //! thread that could continue. Switches at a lock, a sleep or an end are free. Destroying is
 //! explored without a limit. Three threads have up to five preemptions, and more or larger threads
 //! three or four. `LOOM_MAX_PREEMPTIONS` replaces all limits.
-use super::notify::{ArmSite, Closed, NotifyCore};
+use super::notify::{ArmSite, Armed, Closed, NotifyCore};
 use crate::event_list::{EventList, Tokens};
 use adverb_engine::cq::arm::ArmKind;
 use adverb_engine::{Completion, Time, WcOpcode};
@@ -92,6 +92,10 @@ impl World {
         self.cq.poll(1, take).unwrap()
     }
 
+    fn arm(&self, kind: ArmKind) -> Result<Armed, Closed> {
+        self.cq.arm(ArmSite::Unknown, |cq| cq.arm(kind))
+    }
+
     fn poll_until_empty(&self) {
         while self.poll() > 0 {}
     }
@@ -113,7 +117,7 @@ impl World {
     /// counts.)
     fn follow(&self, kind: ArmKind, wr_ids: u64) {
         while !self.has(wr_ids) && self.get_event() == Event::Cq {
-            self.cq.arm(kind, ArmSite::Unknown).unwrap();
+            self.arm(kind).unwrap();
             self.poll_until_empty();
         }
     }
@@ -147,7 +151,7 @@ fn model(preemptions: Option<usize>, test: impl Fn() + Sync + Send + 'static) {
 fn loom_cqn_12_two_adders_wake_one_thread_that_armed_before() {
     model(Some(5), || {
         let world = World::new();
-        world.cq.arm(ArmKind::Next, ArmSite::Unknown).unwrap();
+        world.arm(ArmKind::Next).unwrap();
         let adders = [adder(&world, &[0]), adder(&world, &[1])];
         world.follow(ArmKind::Next, 0b11);
         adders.into_iter().for_each(|a| a.join().unwrap());
@@ -163,7 +167,7 @@ fn loom_cqn_12_two_adders_wake_one_thread_that_armed_before() {
 fn loom_cqn_7_an_event_finds_its_completion() {
     model(None, || {
         let world = World::new();
-        world.cq.arm(ArmKind::Next, ArmSite::Unknown).unwrap();
+        world.arm(ArmKind::Next).unwrap();
         let adder = adder(&world, &[0]);
         assert_eq!(world.get_event(), Event::Cq);
         assert_eq!(world.poll(), 1, "an event came before its completion");
@@ -181,7 +185,7 @@ fn loom_cqn_12_two_adders_race_the_first_arm() {
     model(Some(5), || {
         let world = World::new();
         let adders = [adder(&world, &[0]), adder(&world, &[1])];
-        world.cq.arm(ArmKind::Next, ArmSite::Unknown).unwrap();
+        world.arm(ArmKind::Next).unwrap();
         world.poll_until_empty();
         world.follow(ArmKind::Next, 0b11);
         adders.into_iter().for_each(|a| a.join().unwrap());
@@ -197,7 +201,7 @@ fn loom_cqn_12_two_adders_race_the_first_arm() {
 fn loom_cqn_12_two_adders_and_another_poller() {
     model(Some(3), || {
         let world = World::new();
-        world.cq.arm(ArmKind::Next, ArmSite::Unknown).unwrap();
+        world.arm(ArmKind::Next).unwrap();
         let adders = [adder(&world, &[0]), adder(&world, &[1])];
         let other = world.clone();
         let poller = thread::spawn(move || _ = other.poll());
@@ -215,7 +219,7 @@ fn loom_cqn_12_two_adders_and_another_poller() {
 fn loom_cqn_12_two_threads_follow_the_loop() {
     model(Some(4), || {
         let world = World::new();
-        world.cq.arm(ArmKind::Next, ArmSite::Unknown).unwrap();
+        world.arm(ArmKind::Next).unwrap();
         let adder = adder(&world, &[0, 1]);
         let other = world.clone();
         let follow = |world: &World| {
@@ -242,7 +246,7 @@ fn loom_cqn_12_solicited_arm_among_ordinary_completions() {
         let ordinary = adder(&world, &[0]);
         let other = world.clone();
         let solicited = thread::spawn(move || other.add(1, true));
-        world.cq.arm(ArmKind::Solicited, ArmSite::Unknown).unwrap();
+        world.arm(ArmKind::Solicited).unwrap();
         world.poll_until_empty();
         world.follow(ArmKind::Solicited, 0b10);
         ordinary.join().unwrap();
@@ -262,9 +266,8 @@ fn loom_cqn_12_next_and_solicited_arms_race() {
         let world = World::new();
         let adder = adder(&world, &[0, 1]);
         let other = world.clone();
-        let armer =
-            thread::spawn(move || other.cq.arm(ArmKind::Solicited, ArmSite::Unknown).unwrap());
-        world.cq.arm(ArmKind::Next, ArmSite::Unknown).unwrap();
+        let armer = thread::spawn(move || other.arm(ArmKind::Solicited).unwrap());
+        world.arm(ArmKind::Next).unwrap();
         world.poll_until_empty();
         world.follow(ArmKind::Next, 0b11);
         adder.join().unwrap();
@@ -285,19 +288,19 @@ fn loom_cqn_12_no_event_after_close() {
     model(None, || {
         let world = World::new();
         let reads = Arc::new(loom::sync::atomic::AtomicUsize::new(0));
-        world.cq.arm(ArmKind::Next, ArmSite::Unknown).unwrap();
+        world.arm(ArmKind::Next).unwrap();
         let adder = adder(&world, &[0, 1]);
         let (other, counted) = (world.clone(), reads.clone());
         let reader = thread::spawn(move || {
             let got = other.channel.try_pop(|_| _ = counted.fetch_add(1, Relaxed));
-            let _ = other.cq.arm(ArmKind::Next, ArmSite::Unknown);
+            let _ = other.arm(ArmKind::Next);
             usize::from(got.is_some())
         });
         world.cq.close();
         world.channel.remove(|e| *e == Event::Cq);
         let read = reads.load(Relaxed);
         assert!(world.channel.try_pop(|_| {}).is_none());
-        assert_eq!(world.cq.arm(ArmKind::Next, ArmSite::Unknown), Err(Closed));
+        assert_eq!(world.arm(ArmKind::Next), Err(Closed));
         adder.join().unwrap();
         assert_eq!(reader.join().unwrap(), read, "read but not counted when destroying looked");
         assert!(world.channel.try_pop(|_| {}).is_none(), "an event after the end");
@@ -316,9 +319,13 @@ fn loom_cqn_12_ndk_2_polling_before_arming_is_safe_in_ndkpi() {
         let world = World::new();
         let adders = [adder(&world, &[0]), adder(&world, &[1])];
         let arm = || {
-            let notify = |_: &adverb_engine::Cq| world.channel.push(Event::Cq);
             // The clock was read before, so completions have later times.
-            world.cq.arm_fresh(ArmKind::Next, Time(0), notify, |_| {}).unwrap();
+            let arm = |cq: &mut adverb_engine::Cq| {
+                if cq.arm_fresh(ArmKind::Next, Time(0)) {
+                    world.channel.push(Event::Cq);
+                }
+            };
+            world.cq.arm(ArmSite::Unknown, arm).unwrap();
         };
         arm();
         while !world.has(0b11) {
@@ -342,7 +349,7 @@ fn loom_cqn_12_ndk_2_polling_before_arming_is_safe_in_ndkpi() {
 fn loom_cqn_12_ext_3_a_persistent_arm_misses_nothing() {
     model(Some(4), || {
         let world = World::new();
-        world.cq.arm_persistent(ArmKind::Next, ArmSite::Unknown).unwrap();
+        world.cq.arm(ArmSite::Unknown, |cq| cq.arm_persistent(ArmKind::Next)).unwrap();
         let adders = [adder(&world, &[0]), adder(&world, &[1])];
         while !world.has(0b11) {
             assert_eq!(world.get_event(), Event::Cq);

@@ -4,7 +4,7 @@ use crate::ranks;
 use crate::sync::{AtomicUsize, Ranked};
 use adverb_engine::OutOfMemory;
 use adverb_engine::cq::Overrun;
-use adverb_engine::cq::arm::{ArmKind, ArmRule};
+use adverb_engine::cq::arm::ArmKind;
 use adverb_engine::{Cause, Completion, Time};
 use std::sync::atomic::Ordering;
 
@@ -195,12 +195,12 @@ impl NotifyCore {
         self.waiting.store(inner.cq.len() | broken, Ordering::Release);
     }
 
-    /// Changes the arm with `change`. The program armed at `site`.
-    fn with_arm<R>(
+    /// Arms the queue by `change` (CQN-1 … CQN-6). The program armed at `site`.
+    pub fn arm(
         &self,
         site: ArmSite,
-        change: impl FnOnce(&mut adverb_engine::Cq) -> R,
-    ) -> Result<(R, Armed), Closed> {
+        change: impl FnOnce(&mut adverb_engine::Cq),
+    ) -> Result<Armed, Closed> {
         let mut inner = self.inner.lock();
         if inner.closed {
             return Err(Closed);
@@ -208,61 +208,8 @@ impl NotifyCore {
         inner.arms += 1;
         inner.site = site;
         let idly = inner.cq.armed().is_some() && !inner.cq.is_persistent();
-        let result = change(&mut inner.cq);
-        Ok((result, Armed { waiting: inner.cq.len(), idly }))
-    }
-
-    /// Arms the queue (CQN-1 … CQN-6).
-    pub fn arm(&self, kind: ArmKind, site: ArmSite) -> Result<Armed, Closed> {
-        Ok(self.with_arm(site, |cq| cq.arm(kind))?.1)
-    }
-
-    /// Arms the queue by the rule of a device. Completions in the queue may satisfy the arm at
-    /// once, with `notify` (NIC-7). `moderated` is called in any case.
-    pub fn arm_by(
-        &self,
-        rule: ArmRule,
-        kind: ArmKind,
-        site: ArmSite,
-        now: Time,
-        notify: impl FnOnce(&adverb_engine::Cq),
-        moderated: impl FnOnce(&adverb_engine::Cq),
-    ) -> Result<Armed, Closed> {
-        let arm = |cq: &mut adverb_engine::Cq| {
-            if cq.arm_by(rule, kind, now) {
-                notify(cq);
-            }
-            moderated(cq);
-        };
-        Ok(self.with_arm(site, arm)?.1)
-    }
-
-    /// Arms the queue until [`NotifyCore::disarm`] (EXT-3).
-    pub fn arm_persistent(&self, kind: ArmKind, site: ArmSite) -> Result<Armed, Closed> {
-        Ok(self.with_arm(site, |cq| cq.arm_persistent(kind))?.1)
-    }
-
-    /// Arms the queue as NDKPI does. New completions in the queue satisfy the arm at once, with
-    /// `notify` (NDK-2). `moderated` is called for a moderated queue.
-    pub fn arm_fresh(
-        &self,
-        kind: ArmKind,
-        now: Time,
-        notify: impl FnOnce(&adverb_engine::Cq),
-        moderated: impl FnOnce(&adverb_engine::Cq),
-    ) -> Result<(), Closed> {
-        let mut inner = self.inner.lock();
-        if inner.closed {
-            return Err(Closed);
-        }
-        inner.arms += 1;
-        if inner.cq.arm_fresh(kind, now) {
-            notify(&inner.cq);
-        }
-        if inner.moderated {
-            moderated(&inner.cq);
-        }
-        Ok(())
+        change(&mut inner.cq);
+        Ok(Armed { waiting: inner.cq.len(), idly })
     }
 
     /// The callback for an arm of NDKPI is about to run (NDK-2).
@@ -308,19 +255,14 @@ impl NotifyCore {
         self.inner.lock().closed = true;
     }
 
-    /// Sets the moderation (EXT-2), and calls `moderated`.
-    pub fn moderate(
-        &self,
-        change: impl FnOnce(&mut adverb_engine::Cq),
-        moderated: impl FnOnce(&adverb_engine::Cq),
-    ) -> Result<(), Closed> {
+    /// Sets the moderation (EXT-2) by `change`.
+    pub fn moderate(&self, change: impl FnOnce(&mut adverb_engine::Cq)) -> Result<(), Closed> {
         let mut inner = self.inner.lock();
         if inner.closed {
             return Err(Closed);
         }
-        change(&mut inner.cq);
         inner.moderated = true;
-        moderated(&inner.cq);
+        change(&mut inner.cq);
         Ok(())
     }
 

@@ -36,7 +36,7 @@ impl ShownQueue for Cq {
         let look = self.core.look();
         let channel = matches!(self.sink, Sink::Channel(_));
         let unread = self.unread.load(Ordering::Relaxed);
-        let silent = if channel { self.silent(&look, now) } else { Duration::ZERO };
+        let silent = if channel { self.watch.silent(&look, now) } else { Duration::ZERO };
         let mut queue = Queue {
             number: self.number,
             capacity: self.core.capacity(),
@@ -53,7 +53,7 @@ impl ShownQueue for Cq {
             broken: self.core.is_broken(),
             arms: look.arms,
             silent_ms: silent.as_millis() as u64,
-            poller: self.poller_without_event().map_or(0, i32::cast_unsigned),
+            poller: self.watch.poller_without_event().map_or(0, i32::cast_unsigned),
             ..Queue::default()
         };
         // A program that has just polled is not asleep beside the completions.

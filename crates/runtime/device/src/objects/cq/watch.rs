@@ -9,7 +9,7 @@
 use super::judge::{Evidence, PATIENCE, QueueThreads, Scene, next_look};
 use super::notify::Look;
 use super::{ArmSite, CompChannel, Cq, Sink};
-use crate::node::NEVER;
+use crate::node::{NEVER, Timed};
 use crate::own_id::own_id;
 use adverb_engine::Time;
 use adverb_threads::{Channel, Process, ProcessLook, Thread};
@@ -41,6 +41,35 @@ impl Default for Watch {
             reported: AtomicU64::new(0),
             seen: Touches::default(),
         }
+    }
+}
+
+impl Watch {
+    /// Moves the next look from `from` to `at`. `false`: another thread has moved it.
+    fn moves(&self, from: u64, at: Time) -> bool {
+        self.at.compare_exchange(from, at.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// The silence begins now.
+    fn begin(&self, look: &Look, now: Time) {
+        self.since.store(now.0, Ordering::Relaxed);
+        self.touches.store(self.seen.count(look), Ordering::Relaxed);
+    }
+
+    /// Time since the last observed touch of the queue. A touch since the last look begins the time
+    /// anew.
+    pub(super) fn silent(&self, look: &Look, now: Time) -> Duration {
+        let since = self.since.load(Ordering::Relaxed);
+        if since != 0 && self.seen.count(look) == self.touches.load(Ordering::Relaxed) {
+            return Duration::from_nanos(now.0.saturating_sub(since));
+        }
+        self.begin(look, now);
+        Duration::ZERO
+    }
+
+    /// The thread that polled last, if another thread has taken an event or armed since.
+    pub(super) fn poller_without_event(&self) -> Option<i32> {
+        self.seen.queue_threads().poller_after_other()
     }
 }
 
@@ -248,14 +277,12 @@ impl Cq {
         let now = self.context.node().now();
         let at = now + PATIENCE;
         // One watch at a time.
-        if self.watch.at.compare_exchange(NEVER, at.0, Ordering::AcqRel, Ordering::Relaxed).is_err()
-        {
+        if !self.watch.moves(NEVER, at) {
             return;
         }
         self.enter_timed();
-        self.watch.since.store(now.0, Ordering::Relaxed);
-        self.watch.touches.store(self.watch.seen.count(&self.core.look()), Ordering::Relaxed);
-        self.context.node().enter_watch(at, self.number, NEVER);
+        self.watch.begin(&self.core.look(), now);
+        self.context.node().enter_deadline_of_thread(at, Timed::Watch(self.number), NEVER);
     }
 
     /// A thread begins to wait for an event while the looks at the queue are far apart.
@@ -264,14 +291,8 @@ impl Cq {
         let soon = self.context.node().now() + PATIENCE;
         if at == NEVER {
             self.watch();
-        } else if at > soon.0
-            && self
-                .watch
-                .at
-                .compare_exchange(at, soon.0, Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok()
-        {
-            self.context.node().enter_watch(soon, self.number, at);
+        } else if at > soon.0 && self.watch.moves(at, soon) {
+            self.context.node().enter_deadline_of_thread(soon, Timed::Watch(self.number), at);
         }
     }
 
@@ -289,34 +310,16 @@ impl Cq {
         if reported || self.lost_wakeup_in(&look).is_none() || !look.missed {
             return;
         }
-        let silent = self.silent(&look, now);
+        let silent = self.watch.silent(&look, now);
         if let Some((lost, evidence)) = self.lost(&look, silent) {
             self.watch.reported.store(look.arms + 1, Ordering::Relaxed);
             log::warn!("lost wake-up: {}", lost.words(&evidence));
             return;
         }
         let next = now + next_look(silent);
-        if self
-            .watch
-            .at
-            .compare_exchange(NEVER, next.0, Ordering::AcqRel, Ordering::Relaxed)
-            .is_ok()
-        {
-            self.context.node().enter_watch(next, self.number, NEVER);
+        if self.watch.moves(NEVER, next) {
+            self.context.node().enter_deadline_of_thread(next, Timed::Watch(self.number), NEVER);
         }
-    }
-
-    /// Time since the last observed touch of the queue. A touch since the last look begins the time
-    /// anew.
-    pub(super) fn silent(&self, look: &Look, now: Time) -> Duration {
-        let touches = self.watch.seen.count(look);
-        let since = self.watch.since.load(Ordering::Relaxed);
-        if since != 0 && touches == self.watch.touches.load(Ordering::Relaxed) {
-            return Duration::from_nanos(now.0.saturating_sub(since));
-        }
-        self.watch.since.store(now.0, Ordering::Relaxed);
-        self.watch.touches.store(touches, Ordering::Relaxed);
-        Duration::ZERO
     }
 
     /// The completions of a lost wake-up, and the evidence.
@@ -347,11 +350,6 @@ impl Cq {
         let again = self.scene(look, silent)?;
         let moved = ProcessLook::of(Process::Own)?.has_moved(&first);
         (again.threads == before.threads && !moved).then_some(evidence)
-    }
-
-    /// The thread that polled last, if another thread has taken an event or armed since.
-    pub(super) fn poller_without_event(&self) -> Option<i32> {
-        self.watch.seen.queue_threads().poller_after_other()
     }
 
     /// The known facts about the queue and the program's threads.

@@ -102,14 +102,17 @@ pub fn binding_toward(
     if is_loopback && binding_of(destination.ip(), 0).is_err() {
         return first_active();
     }
-    let destination = match destination {
-        SocketAddr::V4(v4) if v4.ip().is_unspecified() => (Ipv4Addr::LOCALHOST, v4.port()).into(),
-        SocketAddr::V6(v6) if v6.ip().is_unspecified() => (Ipv6Addr::LOCALHOST, v6.port()).into(),
-        other => other,
-    };
+    // The port must not be 0: with port 0 the kernel looks up no route.
+    let mut target = destination;
+    target.set_port(adverb_wire::ROCE_PORT);
+    match target.ip() {
+        IpAddr::V4(v4) if v4.is_unspecified() => target.set_ip(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(v6) if v6.is_unspecified() => target.set_ip(Ipv6Addr::LOCALHOST.into()),
+        _ => {}
+    }
     let binding =
         source.map(|source| binding_of(source.ip(), adverb_os::scope_in(source))).transpose()?;
-    let from = match (&binding, destination) {
+    let from = match (&binding, target) {
         (Some(binding), _) => match binding.address {
             IpAddr::V4(v4) => (v4, 0).into(),
             IpAddr::V6(v6) => SocketAddrV6::new(v6, 0, 0, binding.scope_id).into(),
@@ -117,29 +120,19 @@ pub fn binding_toward(
         (None, SocketAddr::V4(_)) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
         (None, SocketAddr::V6(_)) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
     };
-    // The port must not be 0: with port 0 the kernel looks up no route.
-    let target = SocketAddr::new(destination.ip(), adverb_wire::ROCE_PORT);
-    let target = match (target, destination) {
-        (SocketAddr::V6(mut v6), SocketAddr::V6(given)) => {
-            v6.set_scope_id(given.scope_id());
-            SocketAddr::V6(v6)
-        }
-        (other, _) => other,
-    };
     let chosen = UdpSocket::bind(from)
         .and_then(|socket| socket.connect(target).and_then(|()| socket.local_addr()))
         .map_err(|e| {
             let errno = e.raw_os_error().map_or(Errno::EHOSTUNREACH, Errno::from_raw);
-            Error::new(errno, format!("there is no way to {}: {e}", destination.ip()))
+            Error::new(errno, format!("there is no way to {}: {e}", target.ip()))
         })?;
     match binding {
         Some(binding) => Ok(binding),
         // Without a device at 127.0.0.1, the source toward a device at 127.0.0.2.
         None if is_loopback => binding_of(chosen.ip(), 0).or_else(|_| first_active()),
-        None => binding_of(
-            chosen.ip(),
-            adverb_os::scope_in(chosen).max(adverb_os::scope_in(destination)),
-        ),
+        None => {
+            binding_of(chosen.ip(), adverb_os::scope_in(chosen).max(adverb_os::scope_in(target)))
+        }
     }
 }
 

@@ -133,11 +133,7 @@ impl MadInterface {
             // belongs to another user.
             let _ = self.node.mads.open(&self.node, None);
         }
-        let bound = self
-            .node
-            .link()
-            .claim_service(service_id, local, shared)
-            .map_err(crate::node::quiet_from_local)?;
+        let bound = self.node.link().claim_service(service_id, local, shared)?;
         Ok(Claim { node: self.node.clone(), bound, listening: Ranked::default() })
     }
 
@@ -158,7 +154,7 @@ impl MadInterface {
     /// gets the number. Packets of the old connection may still be on their way.
     #[must_use]
     pub fn reserve_qpn(&self, qpn: u32) -> QpnReservation {
-        self.node.registry.reserve_qpn(qpn);
+        self.node.registry.qps.reserve(qpn);
         QpnReservation { node: self.node.clone(), qpn }
     }
 }
@@ -234,7 +230,7 @@ impl QpnReservation {
 impl Drop for QpnReservation {
     fn drop(&mut self) {
         if !self.node.is_stale() {
-            self.node.registry.release_qpn(self.qpn);
+            self.node.registry.qps.release(self.qpn);
         }
     }
 }

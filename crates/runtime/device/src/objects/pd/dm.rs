@@ -6,7 +6,6 @@ use crate::objects::context::Context;
 use crate::objects::device::MAX_DM;
 use crate::uses::Uses;
 use adverb_memory::Pages;
-use nix::errno::Errno;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -28,12 +27,7 @@ impl Dm {
     pub fn alloc(context: &Arc<Context>, len: u64, log_align: u32) -> Result<Arc<Self>, Error> {
         context.needs(Has::DM)?;
         context.fault_call(Call::AllocDm)?;
-        if len == 0 || len > MAX_DM {
-            return Err(Error::invalid(
-                format!("length is {len}"),
-                format!("1 to {MAX_DM} are possible"),
-            ));
-        }
+        Error::check_size("length", len, MAX_DM)?;
         if log_align > 12 {
             return Err(Error::invalid(
                 format!("log_align_req is {log_align}"),
@@ -43,12 +37,9 @@ impl Dm {
         let used = context.dm_used.fetch_add(len as usize, Ordering::Relaxed);
         if used as u64 + len > MAX_DM {
             context.dm_used.fetch_sub(len as usize, Ordering::Relaxed);
-            return Err(Error::new(
-                Errno::ENOMEM,
-                format!(
-                    "{used} of {MAX_DM} bytes of device memory are in use, {len} more do not fit"
-                ),
-            ));
+            return Err(Error::no_memory(format!(
+                "{used} of {MAX_DM} bytes of device memory are in use, {len} more do not fit"
+            )));
         }
         let pages = crate::memory::pages(len as usize).inspect_err(|_| {
             context.dm_used.fetch_sub(len as usize, Ordering::Relaxed);
@@ -60,25 +51,18 @@ impl Dm {
     /// # Errors
     /// EINVAL if the range leaves the memory.
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), Error> {
-        if self.pages.write_at(offset as usize, from) {
-            Ok(())
-        } else {
-            Err(self.outside(offset, from.len()))
-        }
+        let written = self.pages.write_at(offset as usize, from);
+        written.then_some(()).ok_or_else(|| self.outside(offset, from.len() as u64))
     }
     /// Copies out.
     ///
     /// # Errors
     /// EINVAL if the range leaves the memory.
     pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), Error> {
-        let len = to.len();
-        if self.pages.read_at(offset as usize, to) {
-            Ok(())
-        } else {
-            Err(self.outside(offset, len))
-        }
+        let read = self.pages.read_at(offset as usize, to);
+        read.then_some(()).ok_or_else(|| self.outside(offset, to.len() as u64))
     }
-    fn outside(&self, offset: u64, len: usize) -> Error {
+    pub(super) fn outside(&self, offset: u64, len: u64) -> Error {
         Error::invalid(
             format!("{len} bytes at offset {offset}"),
             format!("the device memory has {} bytes", self.pages.len()),

@@ -26,14 +26,34 @@ pub struct QpInit {
     pub xrcd: Option<Arc<Xrcd>>,
 }
 
-/// Checks the arguments that a queue pair with both queues requires.
-pub(super) fn check_needed(pd: Option<&Arc<Pd>>, init: &QpInit) -> Result<(), Error> {
+impl QpInit {
+    /// A raw packet queue pair that sends nothing.
+    pub(crate) fn of_frames(cap: QpCap, recv_cq: Option<Arc<Cq>>) -> Self {
+        QpInit {
+            qp_type: QpType::RawPacket,
+            cap,
+            signal_all: false,
+            send_cq: None,
+            recv_cq,
+            srq: None,
+            xrcd: None,
+        }
+    }
+}
+
+/// Checks the arguments that a queue pair of this kind requires.
+pub(super) fn check_needed(
+    pd: Option<&Arc<Pd>>,
+    init: &QpInit,
+    needed: &[&str],
+) -> Result<(), Error> {
     let given = [
         ("pd", pd.is_some()),
         ("send_cq", init.send_cq.is_some()),
         ("recv_cq", init.recv_cq.is_some()),
+        ("xrcd", init.xrcd.is_some()),
     ];
-    match given.iter().find(|(_, given)| !given) {
+    match given.iter().find(|(what, given)| needed.contains(what) && !given) {
         Some((what, _)) => Err(Error::invalid(
             what,
             format!("a {:?} queue pair needs this argument", init.qp_type),
@@ -41,6 +61,9 @@ pub(super) fn check_needed(pd: Option<&Arc<Pd>>, init: &QpInit) -> Result<(), Er
         None => Ok(()),
     }
 }
+
+/// Arguments of a queue pair that sends and receives.
+pub(super) const BOTH: &[&str] = &["pd", "send_cq", "recv_cq"];
 
 /// Checks the parameters of a new queue pair and answers its sizes.
 pub(super) fn check_init(
@@ -52,40 +75,17 @@ pub(super) fn check_init(
     if let Some(nic) = context.nic() {
         nic.check_qp_type(init.qp_type)?;
     }
-    let mut cap = init.cap;
-    let missing = |what: &str| {
-        Err(Error::invalid(what, format!("a {:?} queue pair needs this argument", init.qp_type)))
+    let needed = match init.qp_type {
+        QpType::XrcRecv => &["xrcd"],
+        QpType::XrcSend => &["pd", "send_cq"][..],
+        // A work queue needs less.
+        QpType::RawPacket => &[],
+        QpType::Rc | QpType::Uc | QpType::Ud => BOTH,
     };
-    match init.qp_type {
-        QpType::XrcRecv => {
-            if init.xrcd.is_none() {
-                return missing("xrcd");
-            }
-            cap = QpCap::default();
-        }
-        QpType::XrcSend => {
-            if pd.is_none() {
-                return missing("pd");
-            }
-            if init.send_cq.is_none() {
-                return missing("send_cq");
-            }
-            cap.max_recv_wr = 0;
-            cap.max_recv_sge = 0;
-        }
-        QpType::RawPacket => {
-            if init.srq.is_some() {
-                cap.max_recv_wr = 0;
-                cap.max_recv_sge = 0;
-            }
-        }
-        QpType::Rc | QpType::Uc | QpType::Ud => {
-            check_needed(pd, init)?;
-            if init.srq.is_some() {
-                cap.max_recv_wr = 0;
-                cap.max_recv_sge = 0;
-            }
-        }
+    check_needed(pd, init, needed)?;
+    let mut cap = if init.qp_type == QpType::XrcRecv { QpCap::default() } else { init.cap };
+    if init.srq.is_some() || init.qp_type == QpType::XrcSend {
+        (cap.max_recv_wr, cap.max_recv_sge) = (0, 0);
     }
     for (name, value, max) in [
         ("cap.max_send_wr", cap.max_send_wr, limits.max_qp_wr),

@@ -40,11 +40,7 @@ impl Qp {
         let attr = &cuts::narrow(attr, mask, nic);
         // Open the local address before packets can arrive there.
         if mask.contains(AttrMask::AV) {
-            let AddressVector { sgid, dgid, scope_id, .. } = attr.av;
-            node.addresses.open(node, ip_of(&sgid), scope_of(&sgid, scope_id))?;
-            if self.qp_type() != QpType::Ud {
-                node.addresses.hear(node, ip_of(&dgid), scope_of(&dgid, scope_id))?;
-            }
+            self.open_addresses(&attr.av).inspect_err(|error| log::error!("{error}"))?;
         }
         if self.qp_type() == QpType::Ud
             && mask.contains(AttrMask::STATE)
@@ -83,6 +79,17 @@ impl Qp {
         });
         self.settle(attr, mask);
         result
+    }
+
+    /// Opens the local address, and the peer's address if this machine has it.
+    fn open_addresses(&self, av: &AddressVector) -> Result<(), Error> {
+        let node = self.own.context.node();
+        let AddressVector { sgid, dgid, scope_id, .. } = *av;
+        node.addresses.open(node, ip_of(&sgid), scope_of(&sgid, scope_id))?;
+        if self.qp_type() == QpType::Ud {
+            return Ok(());
+        }
+        node.addresses.hear(node, ip_of(&dgid), scope_of(&dgid, scope_id))
     }
 
     /// The peer's process, if the queue pair is being connected and needs no network for this peer.

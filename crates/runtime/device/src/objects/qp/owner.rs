@@ -79,7 +79,7 @@ impl Owner for QpObject {
     fn shared_receives(&self) -> Option<(u32, usize)> {
         let dry = || self.xrc_srq(self.dry.load(Ordering::Relaxed));
         let srq = self.srq.clone().or_else(dry)?;
-        let waiting = srq.queue().receives.lock().len();
+        let waiting = srq.queue().lock().len();
         Some((srq.number(), waiting))
     }
 

@@ -142,7 +142,7 @@ impl Qp {
         if self.qp_type().is_reliable() {
             inner.engine.has_unacknowledged()
         } else {
-            now.since(inner.carried.udp.pumped()) < BURST
+            now.since(inner.carried.udp.pumped) < BURST
         }
     }
 

@@ -2,7 +2,6 @@
 use crate::error::Error;
 use crate::objects::qp::Qp;
 use adverb_steering::{Rule, RuleId};
-use nix::errno::Errno;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -30,10 +29,7 @@ impl Flow {
         };
         let mut rules = port.rules.write();
         if rules.len() >= MAX_FLOWS {
-            return Err(Error::new(
-                Errno::ENOMEM,
-                format!("there are {MAX_FLOWS} flows already, the most"),
-            ));
+            return Err(Error::no_memory(format!("there are {MAX_FLOWS} flows already, the most")));
         }
         let taker: Weak<Qp> = Arc::downgrade(qp);
         let rule = rules.add(rule, taker);

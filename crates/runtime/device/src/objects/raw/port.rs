@@ -1,6 +1,6 @@
 //! An interface for raw packet queue pairs of this process.
 use crate::error::Error;
-use crate::node::{AnyQp, FramePort, Wire, quiet_from_local};
+use crate::node::{AnyQp, FramePort, Wire};
 use crate::objects::context::Context;
 use crate::ranks;
 use adverb_local::{FramePort as LinkPort, LocalError, MAX_FRAME, RawFrame};
@@ -121,7 +121,7 @@ impl Drop for Port {
 
 /// Explains why raw packet queue pairs are not possible, and what helps.
 fn refusal(context: &Context, e: LocalError) -> Error {
-    let e = quiet_from_local(e);
+    let e = Error::from(e);
     if ![Errno::EPERM, Errno::EACCES].map(|errno| errno as i32).contains(&e.errno()) {
         return e;
     }

@@ -10,10 +10,9 @@ use crate::objects::raw::port::Port;
 use crate::objects::raw::role::{Role, Spread};
 use crate::ranks;
 use crate::uses::Uses;
-use adverb_engine::{AttrMask, QpAttr, QpCap, QpState, QpType, RecvWr};
+use adverb_engine::{AttrMask, QpAttr, QpCap, QpState, RecvWr};
 use adverb_steering::Hash;
 use adverb_sync::Ranked;
-use nix::errno::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -64,15 +63,8 @@ impl Wq {
         max_wr: u32,
         max_sge: u32,
     ) -> Result<Arc<Wq>, Error> {
-        let init = QpInit {
-            qp_type: QpType::RawPacket,
-            cap: QpCap { max_recv_wr: max_wr, max_recv_sge: max_sge, ..QpCap::default() },
-            signal_all: false,
-            send_cq: None,
-            recv_cq: Some(cq.clone()),
-            srq: None,
-            xrcd: None,
-        };
+        let cap = QpCap { max_recv_wr: max_wr, max_recv_sge: max_sge, ..QpCap::default() };
+        let init = QpInit::of_frames(cap, Some(cq.clone()));
         let qp = Qp::with_role(context, Some(pd), &init, Some(Role::Queue))?;
         let wq = Wq { qp, state: Ranked::new(WqState::Reset), uses: Uses::new("the work queue") };
         wq.step(QpState::Init)?;
@@ -178,10 +170,7 @@ impl IndTable {
             IndTable { context: context.clone(), queues, uses: Uses::new("the indirection table") };
         // The drop undoes this increment, also after a refusal.
         if TABLES.fetch_add(1, Ordering::Relaxed) >= MAX_TABLES as usize {
-            return Err(Error::new(
-                Errno::ENOMEM,
-                format!("{MAX_TABLES} indirection tables are in use"),
-            ));
+            return Err(Error::no_memory(format!("{MAX_TABLES} indirection tables are in use")));
         }
         Ok(Arc::new(table))
     }
@@ -229,15 +218,7 @@ impl Qp {
     ) -> Result<Arc<Qp>, Error> {
         context.node().check_alive()?;
         context.check_device()?;
-        let init = QpInit {
-            qp_type: QpType::RawPacket,
-            cap: QpCap::default(),
-            signal_all: false,
-            send_cq: None,
-            recv_cq: None,
-            srq: None,
-            xrcd: None,
-        };
+        let init = QpInit::of_frames(QpCap::default(), None);
         let over: Arc<IndTable> = table.clone();
         let role = Role::Spread { port: Port::of(context)?, over, hash };
         Qp::with_role(context, Some(pd), &init, Some(role))

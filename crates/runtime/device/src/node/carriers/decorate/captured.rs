@@ -28,6 +28,7 @@ const RECEIVED: &str = "received through shared memory";
 const PERFORMED: &str = "performed by the initiator in shared memory; no packet, no PSN";
 
 /// Both addresses of a packet.
+#[derive(Clone, Copy)]
 struct Ends {
     src: IpAddr,
     dst: IpAddr,
@@ -42,8 +43,8 @@ impl Ends {
 /// The record of a packet, without its payload.
 struct Label<'a> {
     time: u64,
-    /// The time for a trace. 0 without a trace.
-    traced: u64,
+    /// The time for a trace. `None`: the packet is not traced.
+    traced: Option<u64>,
     sent: bool,
     comment: &'a str,
     ends: Ends,
@@ -62,31 +63,16 @@ impl Tape {
     ) {
         let mut head = [0; MAX_HEADER_LEN];
         let head_len = headers.emit(&mut head);
-        let head = &head[..head_len];
-        let Label { traced, sent, comment, ref ends, .. } = *label;
-        if adverb_trace::on() {
-            let at = |ip| SocketAddr::new(ip, ROCE_PORT);
-            let (src, dst) = (at(ends.src), at(ends.dst));
-            adverb_trace::packet_of(traced, sent, src, dst, head, head_len + payload, comment);
+        let headers = &head[..head_len];
+        let Label { time, traced, sent, comment, ends: Ends { src, dst } } = *label;
+        if let Some(at) = traced {
+            let [src, dst] = [src, dst].map(|ip| SocketAddr::new(ip, ROCE_PORT));
+            adverb_trace::packet_of(at, sent, src, dst, headers, head_len + payload, comment);
         }
-        self.put(node, label, head, payload, fill);
-    }
-
-    #[inline]
-    fn put(
-        &self,
-        node: &Node,
-        label: &Label<'_>,
-        headers: &[u8],
-        payload: usize,
-        fill: impl FnOnce(&mut [u8]),
-    ) {
         if !self.capture.records() {
             return;
         }
-        let Label { time, sent, comment, ref ends, .. } = *label;
-        let packet =
-            NearPacket { time, sent, comment, src: ends.src, dst: ends.dst, headers, payload };
+        let packet = NearPacket { time, sent, comment, src, dst, headers, payload };
         let waiting = self.capture.near(&packet, fill);
         if waiting > MOST {
             self.capture.flush();
@@ -119,7 +105,7 @@ impl Tape {
         let Some((request, answer)) = initiator.packets(op, len, || word(local, keys)) else {
             return;
         };
-        let time = Tape::now();
+        let time = Capture::now();
         let writes = matches!(op, SendOp::Write(_) | SendOp::AtomicWrite(_));
         let Initiator { own, peer, .. } = *initiator;
         for (headers, sent) in [(Some(request), true), (answer, false)]
@@ -128,20 +114,11 @@ impl Tape {
         {
             let ends =
                 if sent { Ends { src: own, dst: peer } } else { Ends { src: peer, dst: own } };
-            let label = Label { time, traced: 0, sent, comment: PERFORMED, ends };
+            let label = Label { time, traced: None, sent, comment: PERFORMED, ends };
             let carries = sent == writes && headers.atomic_ack.is_none();
             let payload = if carries { len as usize } else { 0 };
-            let mut head = [0; MAX_HEADER_LEN];
-            let head_len = headers.emit(&mut head);
-            self.put(node, &label, &head[..head_len], payload, |out| fill_from(local, keys, out));
+            self.record(node, &label, &headers, payload, |out| fill_from(local, keys, out));
         }
-    }
-}
-
-impl Tape {
-    /// The time for a capture.
-    pub(in crate::node) fn now() -> u64 {
-        Capture::now()
     }
 }
 
@@ -198,18 +175,14 @@ impl Initiator {
         };
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         match *op {
-            SendOp::Write(at) => {
+            SendOp::Write(at) | SendOp::AtomicWrite(at) | SendOp::Read(at) => {
+                let (operation, answer) = match op {
+                    SendOp::Write(_) => (Operation::WriteOnly, None),
+                    SendOp::AtomicWrite(_) => (Operation::AtomicWrite, None),
+                    _ => (Operation::ReadRequest, Some(answer(Operation::ReadResponseOnly)?)),
+                };
                 let reth = Some(Reth { va: at.va, rkey: at.rkey, len });
-                Some((Headers { reth, ..request(Operation::WriteOnly)? }, None))
-            }
-            SendOp::AtomicWrite(at) => {
-                let reth = Some(Reth { va: at.va, rkey: at.rkey, len });
-                Some((Headers { reth, ..request(Operation::AtomicWrite)? }, None))
-            }
-            SendOp::Read(at) => {
-                let reth = Some(Reth { va: at.va, rkey: at.rkey, len });
-                let asked = Headers { reth, ..request(Operation::ReadRequest)? };
-                Some((asked, Some(answer(Operation::ReadResponseOnly)?)))
+                Some((Headers { reth, ..request(operation)? }, answer))
             }
             SendOp::CompareSwap { remote, compare, swap } => {
                 atomic(Operation::CompareSwap, remote.va, remote.rkey, swap, compare)
@@ -278,10 +251,10 @@ impl<C> Captured<'_, C> {
     }
 }
 
-/// The time for a trace. 0 without a trace.
+/// The time for a trace. `None` without a trace.
 #[inline]
-fn traced() -> u64 {
-    if adverb_trace::on() { adverb_trace::now() } else { 0 }
+fn traced() -> Option<u64> {
+    adverb_trace::on().then(adverb_trace::now)
 }
 
 impl<R: Road> Road for Captured<'_, R> {

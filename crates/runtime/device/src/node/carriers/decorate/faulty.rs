@@ -86,7 +86,9 @@ impl FaultProfile {
         false
     }
 
-    pub(super) fn release(&self, node: &Node, batch: &mut Batch) -> bool {
+    /// Gives packets to their queue pairs and continues one-sided requests, if their delay is over.
+    /// `true` if there were any.
+    pub(in crate::node) fn release(&self, node: &Node, batch: &mut Batch) -> bool {
         let due = self.rules.release();
         let mut any = !due.is_empty();
         give_all(node, batch, due);
@@ -114,7 +116,8 @@ impl FaultProfile {
         !due.is_empty()
     }
 
-    pub(super) fn release_of(&self, node: &Node, batch: &mut Batch, peer: &Arc<Peer>) {
+    /// A peer has ended: its delayed packets arrive now.
+    pub(in crate::node) fn release_of(&self, node: &Node, batch: &mut Batch, peer: &Arc<Peer>) {
         let of_peer = self.rules.release_if(|delayed| Arc::ptr_eq(&delayed.peer, peer));
         give_all(node, batch, of_peer);
     }

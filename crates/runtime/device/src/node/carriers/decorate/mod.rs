@@ -15,7 +15,7 @@
 //!
 //! Under faults a ring loses packets, as a network does. The engine needs no other rules: a ring
 //! carries the engine's own packets, with retries and RNR. There are two changes:
-//! - Deadlines are exact, because a timeout then means a loss ([`Taps::is_lossy`]).
+//! - Deadlines are exact, because a timeout then means a loss (`Node::packet_faults`).
 //! - A payload outside the ring is fetched when its packet arrives, before the rules decide.
 //!
 //! **One-sided requests** send no packet, and only the initiator knows of them. So the rules of the

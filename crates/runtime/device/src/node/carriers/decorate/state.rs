@@ -13,8 +13,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The decorators of a node's carriers.
 pub(crate) struct Taps {
-    pub(super) tape: Option<Tape>,
-    pub(super) profile: Option<FaultProfile>,
+    /// The recorder of packets.
+    pub(in crate::node) tape: Option<Tape>,
+    /// The packet faults. If there are any, packets may be lost or late.
+    pub(in crate::node) profile: Option<FaultProfile>,
 }
 
 impl Taps {
@@ -33,47 +35,6 @@ impl Taps {
         let profile = (!rules.is_none()).then(|| FaultProfile::new(rules));
         let tape = capture.map(Tape::new);
         (tape.is_some() || profile.is_some()).then_some(Taps { tape, profile })
-    }
-
-    /// The recorder of packets.
-    pub(in crate::node) fn tape(&self) -> Option<&Tape> {
-        self.tape.as_ref()
-    }
-
-    /// The packet faults.
-    pub(in crate::node) fn profile(&self) -> Option<&FaultProfile> {
-        self.profile.as_ref()
-    }
-
-    /// May packets be lost or late?
-    pub(in crate::node) fn is_lossy(&self) -> bool {
-        self.profile.is_some()
-    }
-
-    /// A queue pair was created, the `nth` of its process.
-    pub(in crate::node) fn add_qp(&self, qpn: Qpn, nth: u32) {
-        if let Some(profile) = &self.profile {
-            profile.add_qp(qpn, nth);
-        }
-    }
-
-    /// A queue pair has ended.
-    pub(in crate::node) fn remove_qp(&self, qpn: Qpn) {
-        if let Some(profile) = &self.profile {
-            profile.remove_qp(qpn);
-        }
-    }
-
-    /// Time of the next work for [`Taps::release`]. `None` if nothing is delayed.
-    pub(in crate::node) fn due(&self, now: Time) -> Option<Time> {
-        self.profile.as_ref()?.due(now)
-    }
-
-    /// Writes recorded packets.
-    pub(in crate::node) fn write(&self) {
-        if let Some(tape) = &self.tape {
-            tape.write();
-        }
     }
 }
 
@@ -94,7 +55,7 @@ impl Tape {
     }
 
     /// Writes recorded packets.
-    pub(super) fn write(&self) {
+    pub(in crate::node) fn write(&self) {
         // A thread that records a packet after this store enters another deadline.
         self.scheduled.store(false, Ordering::Release);
         self.capture.flush();
@@ -103,7 +64,7 @@ impl Tape {
 
 /// The fault rules of a process, for packets other than UDP packets and for one-sided requests.
 pub(in crate::node) struct FaultProfile {
-    pub(super) rules: Faults<Delayed>,
+    pub(in crate::node) rules: Faults<Delayed>,
     /// Queue pairs with delayed one-sided requests, each with its time.
     pub(super) waiting: Ranked<BTreeSet<(u64, Qpn)>, ranks::Delayed>,
     /// The first of these times, [`NEVER`] without delayed requests.
@@ -111,7 +72,7 @@ pub(in crate::node) struct FaultProfile {
 }
 
 /// A delayed packet, with its payload.
-pub(super) struct Delayed {
+pub(in crate::node) struct Delayed {
     pub(super) peer: Arc<Peer>,
     pub(super) qpn: Qpn,
     pub(super) ends: (Gid, Gid),
@@ -129,20 +90,13 @@ impl FaultProfile {
         }
     }
 
-    pub(super) fn add_qp(&self, qpn: Qpn, nth: u32) {
-        self.rules.add_qp(qpn, nth);
-    }
-
-    pub(super) fn remove_qp(&self, qpn: Qpn) {
-        self.rules.remove_qp(qpn);
-    }
-
     /// Drops delayed packets of a queue pair when its connection ends.
     pub(in crate::node) fn forget(&self, qpn: Qpn) {
         self.rules.release_if(|delayed| delayed.qpn == qpn);
     }
 
-    pub(super) fn due(&self, now: Time) -> Option<Time> {
+    /// Time of the next work for [`FaultProfile::release`]. `None` if nothing is delayed.
+    pub(in crate::node) fn due(&self, now: Time) -> Option<Time> {
         let packets = self.rules.due_in().map(|left| now + left);
         let requests = Some(Time(self.next.load(Ordering::Acquire))).filter(|at| at.0 != NEVER);
         Time::earliest(packets, requests)

@@ -2,17 +2,14 @@
 use super::captured::Captured;
 use super::faulty::Faulty;
 use super::inlet::{Arrival, Fate, Inlet, ToQueuePair};
-use super::state::Taps;
-use crate::host::Peer;
-use crate::node::batch::Batch;
+use super::state::{FaultProfile, Taps};
 use crate::node::core::Node;
 use crate::node::queue_pair::QpInner;
 use crate::node::tx::Tx;
-use std::sync::Arc;
 
 impl Taps {
-    /// Handles an arrived packet. If packets may be delayed ([`Taps::is_lossy`]), the packet
-    /// contains its payload. `arrived_at`: [`Batch::arrived_at`].
+    /// Handles an arrived packet. If there are packet faults, the packet
+    /// contains its payload. `arrived_at`: `Batch::arrived_at`.
     #[cold]
     #[inline(never)]
     pub(in crate::node) fn arrive(
@@ -36,17 +33,12 @@ impl Taps {
             }
         }
     }
+}
 
-    /// Gives packets to their queue pairs and continues one-sided requests, if their delay is over.
-    /// `true` if there were any.
-    pub(in crate::node) fn release(&self, node: &Node, batch: &mut Batch) -> bool {
-        self.profile.as_ref().is_some_and(|profile| profile.release(node, batch))
-    }
-
-    /// A peer has ended: its delayed packets arrive now.
-    pub(in crate::node) fn release_of(&self, node: &Node, batch: &mut Batch, peer: &Arc<Peer>) {
-        if let Some(profile) = &self.profile {
-            profile.release_of(node, batch, peer);
-        }
+impl Node {
+    /// The packet faults.
+    #[inline]
+    pub(in crate::node) fn packet_faults(&self) -> Option<&FaultProfile> {
+        self.taps.as_ref()?.profile.as_ref()
     }
 }

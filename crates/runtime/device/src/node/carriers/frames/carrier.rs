@@ -2,8 +2,7 @@
 use crate::node::carriers::road::{Road, Room, Unsent, copy_payload, drain};
 use crate::node::clock::StepClock;
 use crate::node::core::Node;
-use crate::node::queue_pair::{AnyQp, FramePort, QpInner};
-use crate::node::receives::Receives;
+use crate::node::queue_pair::{AnyQp, FramePort, QpInner, Receives};
 use crate::node::tx::Tx;
 use adverb_engine::keys::PagedMemory;
 use adverb_engine::qp::Env;

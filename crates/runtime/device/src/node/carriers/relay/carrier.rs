@@ -5,7 +5,7 @@ use crate::node::batch::{Receiver, packet_of};
 use crate::node::carriers::DisconnectReason;
 use crate::node::core::Node;
 use crate::node::loopback::tell_of_datagram;
-use crate::node::queue_pair::{AnyQp, QpInner};
+use crate::node::queue_pair::{AnyQp, QpInner, SharedQueue};
 use adverb_engine::QpType;
 use adverb_link::{OwnedPacket, RxPacket};
 use adverb_local::Delivery;
@@ -28,7 +28,7 @@ impl Relay<'_> {
         let batch = &mut rx.batch;
         self.take_pending(|qp, inner, p| {
             if let Ok((headers, payload)) = Headers::parse(p.bytes) {
-                inner.carried.relay.was_asked(true);
+                inner.carried.relay.answers_directly = true;
                 let packet = packet_of(p, headers, payload);
                 self.0.handle(&mut batch.tx, qp, inner, &packet, None);
             }
@@ -145,9 +145,7 @@ impl Relay<'_> {
             self.0.relay.any_pending.store(true, Ordering::Release);
             // The program may post the receive and sleep without a look at the sockets, so the
             // background thread looks again.
-            if self.0.thread_sleeps() {
-                self.0.wake_thread();
-            }
+            self.0.wake_sleeping_thread();
         }
         true
     }
@@ -185,7 +183,7 @@ impl Relay<'_> {
 
 /// Number of receives open to a queue pair.
 fn receives_of(qp: &AnyQp, inner: &QpInner) -> usize {
-    let shared = qp.own.shared().map(|shared| shared.receives.lock());
+    let shared = qp.own.shared().map(SharedQueue::lock);
     inner.engine.receives_waiting(shared.as_deref())
 }
 

@@ -14,14 +14,10 @@ pub(crate) struct Waiting {
     /// Packets of other processes that arrived before their receive, each with its time (UC, UD).
     pub(in crate::node) pending: VecDeque<(Time, OwnedPacket)>,
     /// The last request arrived from its process directly, so the answer goes the same way.
-    pub(in crate::node::carriers) answers_directly: bool,
+    pub(in crate::node) answers_directly: bool,
 }
 
 impl Waiting {
-    /// Notes whether the last request arrived directly.
-    pub(crate) fn was_asked(&mut self, directly: bool) {
-        self.answers_directly = directly;
-    }
     /// Is there no packet waiting for other processes?
     pub(crate) fn is_sent(&self) -> bool {
         self.backlog.is_empty()

@@ -5,7 +5,7 @@ use super::state::Connected;
 use crate::host::{PRIVATE, Peer, Referred, SHARED, Seen, TxRing};
 use crate::mapping::dma_buf_was_registered;
 use crate::node::batch::Receiver;
-use crate::node::carriers::decorate::{Captured, Hold, Tape, Taps};
+use crate::node::carriers::decorate::{Captured, Hold, Tape};
 use crate::node::carriers::road::{Road, Room, Unsent, copy_payload, drain};
 use crate::node::clock::StepClock;
 use crate::node::queue_pair::{AnyQp, QpInner};
@@ -51,7 +51,7 @@ impl Road for Ring<'_> {
         if self.tx_ring.is_none() {
             // The holder of the ring may have lost the processor. No thread waits for the ring,
             // least of all the thread that receives for the whole process.
-            self.tx_ring = self.peer.tx_ring();
+            self.tx_ring = self.peer.outgoing.try_lock();
         }
         let Some(tx_ring) = &mut self.tx_ring else { return Room::Later };
         match tx_ring.has_room(LONGEST) {
@@ -98,7 +98,9 @@ impl Road for Ring<'_> {
                     && let Data::Gather(&[memory]) = t.payload
                 {
                     let position = tx_ring.position();
-                    self.peer.refers(tx_ring, Referred { position, qpn: self.qpn, memory });
+                    self.peer
+                        .outgoing
+                        .refers(tx_ring, Referred { position, qpn: self.qpn, memory });
                 }
                 self.pushed = true;
                 self.rings.node.counters.ring_sent.fetch_add(1, Ordering::Relaxed);
@@ -136,7 +138,7 @@ impl Rings<'_> {
     pub(in crate::node) fn receive(&self, rx: &mut Receiver) -> bool {
         let Receiver { batch, rings, .. } = rx;
         self.host.refresh(rings);
-        let released = self.node.taps.as_ref().is_some_and(|taps| taps.release(self.node, batch));
+        let released = self.node.packet_faults().is_some_and(|f| f.release(self.node, batch));
         if released {
             self.node.answer(batch);
         }
@@ -145,7 +147,7 @@ impl Rings<'_> {
 
     /// Names the descriptor that is readable after an arrival.
     pub(in crate::node) fn sources(&self, each: &mut dyn FnMut(BorrowedFd<'_>)) {
-        self.host.control_fd().into_iter().for_each(each);
+        self.host.doorbells.fd().into_iter().for_each(each);
     }
 
     /// Announces that a thread is about to sleep. `true`: a packet has already arrived.
@@ -154,16 +156,11 @@ impl Rings<'_> {
         self.host.any() && self.hold()
     }
 
-    /// Ends the announcement.
-    pub(in crate::node) fn after_sleep(&self) {
-        self.host.awake();
-    }
-
     /// Either process has unread records of the other.
     pub(in crate::node) fn is_behind(&self, inner: &QpInner) -> bool {
         let Some(peer) = &inner.carried.ring.peer else { return false };
         let read = || self.node.receiver.try_lock().is_some_and(|rx| rx.rings.are_empty());
-        !peer.was_left() && (peer.is_behind() || !read())
+        !peer.was_left() && (peer.outgoing.is_behind() || !read())
     }
 
     /// Drops everything of the old peer: its memory, and cached entries of the tables. The next
@@ -172,7 +169,7 @@ impl Rings<'_> {
         let Connected { peer, heard, long, seen, hold, .. } = &mut inner.carried.ring;
         (*peer, *heard, *long, *seen) = (None, false, false, Seen::default());
         *hold = Hold::default();
-        if let Some(profile) = self.node.taps.as_ref().and_then(Taps::profile) {
+        if let Some(profile) = self.node.packet_faults() {
             inner.engine.pause_requests(false);
             profile.forget(inner.engine.config().qpn);
         }
@@ -190,8 +187,7 @@ impl<'a> Rings<'a> {
         if !inner.engine.wants_output() {
             return Room::Yes;
         }
-        let taps = self.node.taps.as_ref();
-        let profile = taps.and_then(Taps::profile);
+        let profile = self.node.packet_faults();
         let keys = match profile {
             _ if inner.kept => self.node.keys.read(),
             Some(profile) if profile.holds(self.node, inner) => self.node.keys.read(),
@@ -213,7 +209,7 @@ impl<'a> Rings<'a> {
         };
         // Where no packet is lost, deadlines need not be exact.
         let clock = StepClock::new(&self.node.clocks, profile.is_none());
-        match taps.and_then(Taps::tape) {
+        match self.node.taps.as_ref().and_then(|taps| taps.tape.as_ref()) {
             None => drain(self.node, &mut inner.engine, &mut road, &clock, effects, keys),
             Some(tape) => self.drain_recorded(road, tape, &mut inner.engine, &clock, effects, keys),
         }
@@ -251,9 +247,7 @@ impl<'a> Rings<'a> {
     fn reference(&self, peer: &Peer, payload: Data<'_>) -> Option<(Range, u8)> {
         let Data::Gather(&[range]) = payload else { return None };
         let mapped = range.kind == RangeKind::Mapped;
-        if range.len < SHARED_FROM
-            || peer.is_own()
-            || !(mapped || range.kind == RangeKind::OnDemand)
+        if range.len < SHARED_FROM || peer.is_own || !(mapped || range.kind == RangeKind::OnDemand)
         {
             return None;
         }

@@ -15,7 +15,7 @@ use super::record::{BY_REFERENCE, REFERENCE, Reference};
 use super::rings::Rings;
 use crate::host::{Ends, MTU, NO_REFERENCES, PRIVATE, Peer, SHARED};
 use crate::node::batch::Batch;
-use crate::node::carriers::decorate::{Arrival, Taps};
+use crate::node::carriers::decorate::Arrival;
 use crate::node::queue_pair::{AnyQp, QpInner};
 use adverb_engine::{Packet, Range};
 use adverb_memory::{Cma, Guard};
@@ -59,7 +59,7 @@ impl Rings<'_> {
         let Reference { addr, len, epoch, how } = *reference;
         let mut reached = true;
         // Where a packet may be lost or delayed, the payload is copied into a buffer first.
-        let lossy = self.node.taps.as_ref().is_some_and(Taps::is_lossy);
+        let lossy = self.node.packet_faults().is_some();
         let (mut fetched, mut payload) = (false, Vec::new());
         // After the end of the sender's queue pair, the sender may use the memory for something
         // else. So a payload counts only if the queue pair was still connected after the copy. A
@@ -70,7 +70,7 @@ impl Rings<'_> {
                 reached = self.place(batch, inner, &mut fetch, &guard, cma);
             } else {
                 let Batch { tx, scratch, arrived_at, .. } = batch;
-                reached = peer.fetch(&guard, addr, len, how == SHARED, scratch, |bytes| {
+                reached = peer.memory.fetch(&guard, addr, len, how == SHARED, scratch, |bytes| {
                     if lossy {
                         payload.clear();
                         payload.extend_from_slice(bytes);
@@ -102,7 +102,7 @@ impl Rings<'_> {
                 &Arrival { qp, peer, packet: &packet, near: None },
             );
         }
-        if !reached && let Some(mut tx_ring) = peer.tx_ring() {
+        if !reached && let Some(mut tx_ring) = peer.outgoing.try_lock() {
             // The packet was dropped. The sender sends the packet again in another way.
             let _ = tx_ring.push(NO_REFERENCES, 1, |body| {
                 body[0] = how;
@@ -121,7 +121,7 @@ impl Rings<'_> {
             && self.node.taps.is_none()
             && inner.engine.takes_straight(&fetch.packet.headers)
             && !fetch.qp.own.matches_tags();
-        if may { fetch.peer.cma() } else { None }
+        if may { fetch.peer.memory.cma() } else { None }
     }
 
     /// Gives the packet to its queue pair. The payload is copied straight to the destination.

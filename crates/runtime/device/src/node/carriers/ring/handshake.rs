@@ -12,7 +12,7 @@ use crate::node::core::Node;
 use adverb_link::RxFrom;
 use adverb_local::{ConnectionId, Doorbell, HandshakeMessage, ReceivedHandshake, Slot};
 use adverb_os::Transit;
-use adverb_shm::Consumer;
+use adverb_shm::{Consumer, Producer};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
@@ -74,7 +74,7 @@ impl<'a> Handshake<'a> {
 
     fn known_peer(&self, host: &'a HostConnections, slot: Slot) -> Option<Arc<Peer>> {
         let peer = host.known(slot).filter(|p| !p.was_left())?;
-        if peer.has_ended() {
+        if peer.links.has_ended() {
             // Another process may own the slot by now, before the background thread has seen the
             // end of the peer.
             self.rings(host).see_end(&peer);
@@ -101,7 +101,7 @@ impl<'a> Handshake<'a> {
         let _one = host.handshaking.lock();
         let _transit = Transit::begin();
         let slots = self.0.link.slots();
-        let known = slots.iter().find_map(|slot| host.known(*slot).filter(|p| p.is_own()));
+        let known = slots.iter().find_map(|slot| host.known(*slot).filter(|p| p.is_own));
         let peer = match known {
             Some(peer) => peer,
             None => {
@@ -227,7 +227,7 @@ impl<'a> Handshake<'a> {
             let Some(host) = &self.0.host else { continue };
             message.slots.iter().for_each(|slot| host.refuse(*slot));
             // The sender may already write to the ring, but this process reads nothing from there.
-            if !host.all.read().iter().any(|p| p.nonce() == message.nonce) {
+            if !host.all.read().iter().any(|p| p.nonce == message.nonce) {
                 let _ = self.decline(first);
             }
         }
@@ -244,7 +244,7 @@ impl<'a> Handshake<'a> {
                 return false;
             }
             // The kernel has confirmed this slot before.
-            if host.and_then(|l| l.known(*slot)).is_some_and(|p| p.pid() == pid && !p.has_left()) {
+            if host.and_then(|l| l.known(*slot)).is_some_and(|p| p.pid == pid && !p.has_left()) {
                 return true;
             }
             if !host.is_some_and(|host| host.unanswered.lock().contains_key(slot)) {
@@ -281,7 +281,7 @@ impl<'a> Handshake<'a> {
         if message.mtu == 0 {
             for slot in &message.slots {
                 host.refuse(*slot);
-                if let Some(peer) = host.known(*slot).filter(|p| p.pid() == pid) {
+                if let Some(peer) = host.known(*slot).filter(|p| p.pid == pid) {
                     self.rings(host).leave(&peer, "shares no memory with this process after all");
                 }
             }
@@ -294,10 +294,10 @@ impl<'a> Handshake<'a> {
         // peer known afterwards, so each side makes a single ring.
         let mut unanswered = host.unanswered.lock();
         let given = message.slots.iter().find_map(|slot| unanswered.remove(slot));
-        let known = host.all.read().iter().find(|p| p.nonce() == message.nonce).cloned();
+        let known = host.all.read().iter().find(|p| p.nonce == message.nonce).cloned();
         match known {
             // The peer has left, and comes back.
-            Some(peer) if peer.pid() == pid && peer.has_left() => {
+            Some(peer) if peer.pid == pid && peer.has_left() => {
                 self.rings(host).leave(&peer, "has left")
             }
             Some(peer) => {
@@ -312,7 +312,7 @@ impl<'a> Handshake<'a> {
             }
             None => {}
         }
-        let of_process = |peer: &&Arc<Peer>| peer.pid() == pid && !peer.has_left();
+        let of_process = |peer: &&Arc<Peer>| peer.pid == pid && !peer.has_left();
         if host.all.read().iter().filter(of_process).count() >= COPIES {
             return Err(io::Error::other(format!("the process is {COPIES} peers already")));
         }
@@ -349,7 +349,7 @@ impl<'a> Handshake<'a> {
         given: Option<Given>,
         given_fds: Option<HandshakeFds>,
     ) -> io::Result<()> {
-        if peer.pid() != pid || peer.is_own() {
+        if peer.pid != pid || peer.is_own {
             return Err(io::Error::other("the handshake names another process"));
         }
         host.enter(&message.slots, peer);
@@ -359,12 +359,12 @@ impl<'a> Handshake<'a> {
         }
         let given = given_fds.is_some();
         if let Some(given_fds) = given_fds {
-            peer.replace_ring(given_fds.ring)?;
+            peer.outgoing.replace(Producer::open(given_fds.ring).map_err(io::Error::other)?);
         }
         let first = message.slots[0];
         match message.wants_answer {
             true if given => {
-                let links = peer.links().ok_or(io::ErrorKind::NotConnected)?;
+                let links = peer.links.met().ok_or(io::ErrorKind::NotConnected)?;
                 host.add_ring(peer, self.send_objects(host, first, false, &links.doorbell)?.1);
             }
             true => drop(self.0.link.send_handshake(first, &self.own_message(host, false), &[])?),

@@ -73,7 +73,7 @@ impl Rings<'_> {
         self.host
             .ready()
             .iter()
-            .filter(|peer| peer.has_ended())
+            .filter(|peer| peer.links.has_ended())
             .for_each(|peer| self.see_end(peer));
     }
 
@@ -98,7 +98,7 @@ impl Rings<'_> {
         if !peer.leave() {
             return;
         }
-        log::info!("process {} {why}", peer.pid());
+        log::info!("process {} {why}", peer.pid);
         self.host.remove(peer);
         for qp in peer.take_connected().into_iter().filter_map(|qpn| self.node.qp(qpn)) {
             self.node.pump_soon(&qp);

@@ -92,7 +92,7 @@ impl<'a> Rings<'a> {
             let Some(request) = engine.poll_host_request(&keys) else { break };
             let len = request.len;
             if let Some((taps, initiator)) = &tapped
-                && let Some(profile) = taps.profile()
+                && let Some(profile) = &taps.profile
             {
                 match profile.decide(
                     self.node,
@@ -113,7 +113,7 @@ impl<'a> Rings<'a> {
                 break;
             }
             if let Some((taps, initiator)) = &tapped
-                && let Some(tape) = taps.tape()
+                && let Some(tape) = &taps.tape
             {
                 tape.performed(self.node, initiator, &request.op, (request.local, len), &keys);
             }

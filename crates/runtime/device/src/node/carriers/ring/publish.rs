@@ -25,7 +25,7 @@ impl Rings<'_> {
         let entry = QpEntry {
             qpn: qp.number(),
             peer_qpn: attr.dest_qpn,
-            peer_nonce: peer.nonce(),
+            peer_nonce: peer.nonce,
             epoch: inner.carried.ring.epoch,
             pd: inner.engine.config().pd.0,
             access,

@@ -6,7 +6,7 @@ use super::rings::Rings;
 use crate::host::{Ends, NO_REFERENCES, PRIVATE, Peer, Seen};
 use crate::interfaces::ip_of;
 use crate::node::batch::{Batch, DelayedAcks, Receiver};
-use crate::node::carriers::decorate::{Arrival, Taps};
+use crate::node::carriers::decorate::Arrival;
 use crate::node::queue_pair::{AnyQp, QpInner};
 use crate::node::tx::Tx;
 use adverb_engine::{Gid, Packet, QpState};
@@ -106,7 +106,7 @@ impl Rings<'_> {
             dst: attr.av.sgid,
             traffic_class: 0,
             hop_limit: 64,
-            mtu: (tag & LONG != 0).then(|| peer.mtu()),
+            mtu: (tag & LONG != 0).then(|| peer.mtu),
             headers,
             payload: &body[at.min(body.len())..],
         };
@@ -133,7 +133,7 @@ impl Rings<'_> {
     /// as packets from the network.
     #[inline]
     fn near<'n>(&self, near: Near<'n>) -> Option<Near<'n>> {
-        Some(near).filter(|_| !self.node.taps.as_ref().is_some_and(Taps::is_lossy))
+        Some(near).filter(|_| self.node.packet_faults().is_none())
     }
 
     /// Gives a packet to its queue pair, through the decorators of the carrier. `arrived_at`:
@@ -187,7 +187,7 @@ impl Rings<'_> {
     pub(in crate::node) fn receive_all_of(&self, peer: &Arc<Peer>) {
         let mut rx = self.node.receiver.lock();
         let Receiver { batch, rings, .. } = &mut *rx;
-        batch.hold(DelayedAcks::None);
+        batch.hold = DelayedAcks::None;
         self.host.refresh(rings);
         for ring in rings.list.iter_mut().filter(|(p, _)| Arc::ptr_eq(p, peer)) {
             // Bounded by the size of a ring. If another process goes on writing to the ring of an
@@ -198,8 +198,8 @@ impl Rings<'_> {
                 }
             }
         }
-        if let Some(taps) = &self.node.taps {
-            taps.release_of(self.node, batch, peer);
+        if let Some(faults) = self.node.packet_faults() {
+            faults.release_of(self.node, batch, peer);
             self.node.answer(batch);
         }
     }
@@ -212,7 +212,7 @@ impl Rings<'_> {
         if rings.are_empty() {
             return;
         }
-        batch.hold(DelayedAcks::None);
+        batch.hold = DelayedAcks::None;
         for _ in 0..FULL_RINGS {
             if !self.receive_from(&mut rings.list, batch) {
                 break;

@@ -54,7 +54,7 @@ impl Connected {
 
     /// Packets go through the rings of `peer` from now on. `engine` learns the MTU of the peer.
     pub(crate) fn meet(&mut self, engine: &mut adverb_engine::Qp, peer: Arc<Peer>) {
-        engine.leave_network(peer.mtu());
+        engine.leave_network(peer.mtu);
         self.long = true;
         self.peer = Some(peer);
     }

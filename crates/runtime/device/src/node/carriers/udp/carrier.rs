@@ -40,7 +40,7 @@ impl Network<'_> {
     /// The route of a packet. `None` (the packet is dropped) if the local address could not be
     /// opened.
     fn route_of(&mut self, t: &Transmit<'_>) -> Option<Route> {
-        let addresses = self.node.link.own_addresses_version();
+        let addresses = self.node.link.udp().map_or(0, |link| link.own_addresses().version());
         let route = match self.route {
             Some(known) if known.is_of(t, addresses) => known.route,
             _ => {
@@ -156,7 +156,9 @@ impl Udp<'_> {
 
     /// Names the descriptors that are readable after an arrival.
     pub(in crate::node) fn sources(&self, each: &mut dyn FnMut(BorrowedFd<'_>)) {
-        self.0.link.for_each_fd(&mut |_, fd| each(fd));
+        if let Some(link) = self.0.link.udp() {
+            link.for_each_fd(&mut |_, fd| each(fd));
+        }
     }
 
     /// May a missing packet still be on the way within this host?
@@ -200,7 +202,8 @@ impl Udp<'_> {
     fn route(&self, av: &AddressVector, preferred: u16) -> Option<Route> {
         let node = self.0;
         let scope = scope_of(&av.sgid, av.scope_id);
-        let local = node.addresses.open(node, ip_of(&av.sgid), scope).ok()?;
+        let opened = node.addresses.open(node, ip_of(&av.sgid), scope);
+        let local = opened.inspect_err(|error| log::error!("{error}")).ok()?;
         let port = node.link.port();
         let dst = match ip_of(&av.dgid) {
             group if group.is_multicast() => node.link.group_address(group, av.scope_id),

@@ -8,7 +8,7 @@ pub(crate) struct Sending {
     /// The route of the last packet.
     pub(in crate::node) route: Option<KnownRoute>,
     /// Time of the last pump. Only for UC and UD.
-    pub(in crate::node) pumped: Time,
+    pub(crate) pumped: Time,
 }
 
 /// A route, and what it was found for.
@@ -28,12 +28,5 @@ impl KnownRoute {
     #[inline]
     pub(super) fn is_of(&self, t: &Transmit<'_>, addresses: u64) -> bool {
         self.source_port == t.source_port && self.addresses == addresses && self.path == *t.path
-    }
-}
-
-impl Sending {
-    /// Time of the last pump. Only for UC and UD.
-    pub(crate) fn pumped(&self) -> Time {
-        self.pumped
     }
 }

@@ -6,11 +6,13 @@ use std::net::IpAddr;
 
 /// Addresses opened so far, each with its interface if the address is link-local.
 #[derive(Default)]
-pub(crate) struct Addresses(pub(super) Ranked<Vec<(IpAddr, u32, AddrIndex)>, ranks::Addresses>);
+pub(crate) struct Addresses(
+    pub(in crate::node) Ranked<Vec<(IpAddr, u32, AddrIndex)>, ranks::Addresses>,
+);
 
 impl Addresses {
     /// The interface of an open address.
-    pub(super) fn scope_of(&self, ip: IpAddr) -> Option<u32> {
+    pub(in crate::node) fn scope_of(&self, ip: IpAddr) -> Option<u32> {
         self.0.lock().iter().find(|(of, ..)| *of == ip).map(|(_, scope, _)| *scope)
     }
 }

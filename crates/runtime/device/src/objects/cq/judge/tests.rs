@@ -1,4 +1,4 @@
-use super::judge::{Evidence, IDLE, LONG, PATIENCE, QueueThreads, Scene, next_look};
+use super::{Evidence, IDLE, LONG, PATIENCE, QueueThreads, Scene, next_look};
 use adverb_threads::{Doing, PAUSE, Thread};
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 //! for a time, or the device fails.
 //!
 //! The times count from the first open of the device in this process, on the node's clock. The
-//! background thread begins and ends an outage. [`Outages::of`](super::outage::Outages::of) changes
+//! background thread begins and ends an outage. [`Outages::of`](super::Outages::of) changes
 //! first, and then each queue pair. So a queue pair that is made meanwhile finds the outage there.
 //!
 //! # Order of events
@@ -20,15 +20,15 @@
 //! (`mlx5_ib_handle_internal_error`). Afterwards calls that make, change or read an object fail
 //! with EIO, and calls that destroy succeed (`mlx5_internal_err_ret_value` in the driver's
 //! `cmd.c`). No request completes.
-use super::carriers::Rings;
-use super::core::Node;
-use super::outage::Change;
-use super::ports::DeviceScope;
-use super::queue_pair::AnyQp;
-use super::timers::{NEVER, Timed};
+use super::Change;
 use crate::error::Error;
 use crate::faults::{Outage, OutageKind, Spec, SpecError};
 use crate::interfaces::gid_of;
+use crate::node::carriers::Rings;
+use crate::node::core::Node;
+use crate::node::ports::DeviceScope;
+use crate::node::queue_pair::AnyQp;
+use crate::node::timers::{NEVER, Timed};
 use nix::errno::Errno;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -75,7 +75,7 @@ impl Node {
     }
 
     /// Carries out what `adverb fault` asks for. Answers the reason if this is not possible.
-    pub(super) fn take_fault(&self, text: &str) -> Result<(), String> {
+    pub(in crate::node) fn take_fault(&self, text: &str) -> Result<(), String> {
         let spec: Spec = text.parse().map_err(|e: SpecError| e.to_string())?;
         let Spec { link_down, device_fatal, .. } = spec.clone();
         if (Spec { link_down, device_fatal, ..Spec::default() }) != spec {
@@ -95,7 +95,7 @@ impl Node {
     }
 
     /// An outage begins or ends. Only called by the background thread, without a lock.
-    pub(super) fn outage_due(&self, index: usize) {
+    pub(in crate::node) fn outage_due(&self, index: usize) {
         let Some(Change { asked, scope, begins }) = self.outages.change(index) else { return };
         let Outage { device, kind, lasts, .. } = asked;
         log::warn!("injected: {}", text(&device, kind, begins));
@@ -121,7 +121,7 @@ impl Node {
     }
 
     /// A queue pair follows the outage of its device. `true`: the queue pair has open requests.
-    pub(super) fn cut(&self, qp: &AnyQp) -> bool {
+    pub(in crate::node) fn cut(&self, qp: &AnyQp) -> bool {
         self.with_tx(|tx| {
             let mut inner = qp.inner.lock();
             inner.outage = self.outages.of(qp.own.device());
