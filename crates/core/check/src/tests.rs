@@ -1,11 +1,16 @@
 //! The ledger with calls as programs make them. A wrong call causes one report, a right call none.
 use crate::*;
 
-pub(crate) const QP: u32 = 0x40;
-pub(crate) const SEND: CodeAddress = 1;
-pub(crate) const POLL: CodeAddress = 2;
+mod examine;
+mod orphans;
+mod picture;
+mod waits;
 
-pub(crate) fn ledger(max_send: usize, entries: usize) -> Ledger {
+const QP: u32 = 0x40;
+const SEND: CodeAddress = 1;
+const POLL: CodeAddress = 2;
+
+fn ledger(max_send: usize, entries: usize) -> Ledger {
     let mut l = Ledger::default();
     l.cq(1, entries, 90);
     l.cq(2, entries, 91);
@@ -21,11 +26,11 @@ pub(crate) fn ledger(max_send: usize, entries: usize) -> Ledger {
     l
 }
 
-pub(crate) fn piece(addr: u64, length: u32) -> Piece {
+fn piece(addr: u64, length: u32) -> Piece {
     Piece { addr, length, lkey: 7 }
 }
 
-pub(crate) fn send(wr_id: u64, signaled: bool) -> Request {
+fn send(wr_id: u64, signaled: bool) -> Request {
     Request {
         wr_id,
         at: 100,
@@ -36,12 +41,12 @@ pub(crate) fn send(wr_id: u64, signaled: bool) -> Request {
     }
 }
 
-pub(crate) fn receive(wr_id: u64) -> Request {
+fn receive(wr_id: u64) -> Request {
     Request { signaled: true, writes: true, ..send(wr_id, true) }
 }
 
 /// Posts as many requests as fit, as a NIC does.
-pub(crate) fn post(l: &mut Ledger, requests: &[Request]) -> usize {
+fn post(l: &mut Ledger, requests: &[Request]) -> usize {
     let room = l.room(QP, false).unwrap_or(usize::MAX).min(requests.len());
     l.posting(QP, requests, false, SEND);
     let refused = Refused { taken: room, full: true, why: String::new() };
@@ -49,11 +54,11 @@ pub(crate) fn post(l: &mut Ledger, requests: &[Request]) -> usize {
     room
 }
 
-pub(crate) fn done(wr_id: u64) -> Completed {
+fn done(wr_id: u64) -> Completed {
     Completed { queue_pair: QP, wr_id, ok: true, receive: false, status: "success", flushed: false }
 }
 
-pub(crate) fn codes(l: &mut Ledger) -> Vec<Code> {
+fn codes(l: &mut Ledger) -> Vec<Code> {
     l.reports().iter().map(|r| r.code).collect()
 }
 

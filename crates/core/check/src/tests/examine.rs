@@ -1,13 +1,13 @@
 //! The judge of a failed or hanging process: each state gives its cause, and the state beside it
 //! gives none.
+use super::{QP, done, ledger, piece, post, receive, send};
 use crate::examine::ENDS;
-use crate::tests::{QP, done, ledger, piece, post, receive, send};
 use crate::*;
 
 const ARMED: CodeAddress = 11;
-pub(crate) const POLLED: CodeAddress = 12;
-pub(crate) const TAKEN: CodeAddress = 13;
-pub(crate) const WAITING: CodeAddress = 14;
+pub(super) const POLLED: CodeAddress = 12;
+pub(super) const TAKEN: CodeAddress = 13;
+pub(super) const WAITING: CodeAddress = 14;
 
 /// A thread that sleeps for ever in a read.
 fn sleeper() -> ThreadScene {
@@ -21,7 +21,7 @@ fn sleeper() -> ThreadScene {
 }
 
 /// A channel's CQ with completions that no event announces.
-pub(crate) fn silent(waiting: u32) -> QueueScene {
+pub(super) fn silent(waiting: u32) -> QueueScene {
     QueueScene {
         number: 2,
         waiting,
@@ -33,10 +33,9 @@ pub(crate) fn silent(waiting: u32) -> QueueScene {
     }
 }
 
-pub(crate) fn pair() -> PairScene {
+pub(super) fn pair() -> PairScene {
     PairScene {
         number: QP,
-        transport: "RC",
         state: "RTS",
         peer: 99,
         dest: 0x41,
@@ -46,7 +45,7 @@ pub(crate) fn pair() -> PairScene {
     }
 }
 
-pub(crate) fn stuck(queue: QueueScene, pair: PairScene) -> Scene {
+pub(super) fn stuck(queue: QueueScene, pair: PairScene) -> Scene {
     Scene {
         occasion: Occasion::Stuck,
         interrupted: false,
@@ -58,20 +57,20 @@ pub(crate) fn stuck(queue: QueueScene, pair: PairScene) -> Scene {
 }
 
 /// The causes, the most telling first.
-pub(crate) fn causes(l: &mut Ledger, scene: &Scene) -> Vec<Report> {
+pub(super) fn causes(l: &mut Ledger, scene: &Scene) -> Vec<Report> {
     l.examine(scene, 0);
     let mut all = l.reports();
     all.sort_by_key(|report| report.code.rank());
     all
 }
 
-pub(crate) fn first(l: &mut Ledger, scene: &Scene) -> (Code, Vec<CodeAddress>) {
+pub(super) fn first(l: &mut Ledger, scene: &Scene) -> (Code, Vec<CodeAddress>) {
     let all = causes(l, scene);
     let first = all.first().unwrap_or_else(|| panic!("no cause"));
     (first.code, first.places.iter().map(|(_, place)| *place).collect())
 }
 
-pub(crate) fn received(wr_id: u64) -> Completed {
+pub(super) fn received(wr_id: u64) -> Completed {
     Completed { receive: true, ..done(wr_id) }
 }
 
@@ -403,7 +402,7 @@ fn the_shared_queue_without_a_receive_is_named() {
     let mut l = ledger(8, 64);
     l.shared_receiving(5, &[receive(1), receive(2)]);
     l.shared_receiving(6, &[Request { place: 3, ..receive(3) }]);
-    let dry = PairScene { refused: 3, srq: 6, transport: "XRC_RECV", ..pair() };
+    let dry = PairScene { refused: 3, srq: 6, ..pair() };
     let report = causes(&mut l, &stuck(QueueScene::default(), dry)).remove(0);
     assert_eq!((report.code, report.places[0].1), (Code::NoReceive, 3));
     assert!(report.text.starts_with("shared receive queue 6 of queue pair"), "{}", report.text);
