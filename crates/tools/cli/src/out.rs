@@ -26,6 +26,29 @@ pub fn write_error(text: Arguments<'_>) {
     let _ = std::io::stderr().write_all(printable(&text).as_bytes());
 }
 
+/// The lines of words, of at most `width` columns each. `lead` stands before the first line, and
+/// `indent` before the others.
+pub fn wrap(
+    words: impl IntoIterator<Item = impl AsRef<str>>,
+    lead: &str,
+    indent: &str,
+    width: usize,
+) -> Vec<String> {
+    let (mut lines, mut line, mut is_empty) = (Vec::new(), lead.to_owned(), true);
+    for word in words {
+        let word = word.as_ref();
+        if !is_empty && line.chars().count() + 1 + word.chars().count() > width {
+            lines.push(std::mem::replace(&mut line, indent.to_owned()));
+            is_empty = true;
+        }
+        line += if is_empty { "" } else { " " };
+        line += word;
+        is_empty = false;
+    }
+    lines.push(line);
+    lines
+}
+
 /// Shows a line on a terminal, in place of the last such line. An empty line removes the last one.
 pub fn progress(text: &str) {
     let mut terminal = std::io::stderr().lock();
