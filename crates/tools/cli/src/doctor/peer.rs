@@ -2,7 +2,7 @@
 //! tells the other what it has received.
 use super::finding::Finding;
 use crate::demo::control::Control;
-use crate::demo::end::{Endpoint, Kind};
+use crate::demo::end::{Endpoint, FirstPsns, Kind};
 use crate::demo::world::{HANG_LIMIT, IN, OUT, Role, World};
 use adverb_device::Device;
 use adverb_device::engine::wr::SendOp;
@@ -172,7 +172,7 @@ fn try_mtu(world: &mut World, mtu: PathMtu) -> Result<Tried, String> {
 fn one_way(world: &mut World, mtu: PathMtu, sender: Role) -> Result<bool, String> {
     let mut end = Endpoint::new(world, Kind::Rc)?;
     let theirs = world.swap(u64::from(end.qp.number()))?;
-    end.connect(&world.path()?, mtu, (0, 0), theirs as u32)?;
+    end.connect(&world.path()?, mtu, FirstPsns::default(), theirs as u32)?;
     let sends = sender == world.role;
     if !sends {
         end.recv(RECEIVED, IN, mtu.bytes())?;
