@@ -4,8 +4,9 @@
 //!
 //! The reader of standard output may stop at any line, as `head` does. This is no error.
 use adverb_device::printable::printable;
-use std::fmt::Arguments;
+use std::fmt::{Arguments, Display};
 use std::io::{ErrorKind, IsTerminal, Write};
+use std::path::Path;
 
 /// Writes text to standard output. A closed pipe is no error. If the text is lost for another
 /// reason, the process ends.
@@ -47,6 +48,11 @@ pub fn wrap(
     }
     lines.push(line);
     lines
+}
+
+/// The text of an error of a file.
+pub fn at<E: Display>(path: &Path) -> impl FnOnce(E) -> String {
+    move |e| format!("{}: {e}", path.display())
 }
 
 /// Shows a line on a terminal, in place of the last such line. An empty line removes the last one.

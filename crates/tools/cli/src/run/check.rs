@@ -1,5 +1,7 @@
 //! The variables that ask for a check, and the reports of all processes in formats that other tools
 //! read.
+use super::faults::readable;
+use crate::out::at;
 use crate::results::source::{line, line_of};
 use crate::results::{Test, junit, location, put, result, sarif};
 use adverb_check::{Code, Suppressions, Told};
@@ -37,12 +39,7 @@ pub fn variables(
 
 /// The variable with the file of unwanted reports. Fails if the program could not read the file.
 pub fn suppression(file: &Path) -> Result<(&'static str, PathBuf), String> {
-    let at = |e: &dyn std::fmt::Display| format!("{}: {e}", file.display());
-    let text = std::fs::read_to_string(file).map_err(|e| at(&e))?;
-    text.parse::<Suppressions>().map_err(|e| at(&e))?;
-    // The program may have another working directory when opening the device.
-    let path = std::path::absolute(file).map_err(|e| at(&e))?;
-    Ok(("ADVERB_CHECK_SUPPRESS", path))
+    Ok(("ADVERB_CHECK_SUPPRESS", readable::<Suppressions>(file)?))
 }
 
 /// The files for the reports.
@@ -81,7 +78,7 @@ impl Reports {
 
     /// Writes the files after the program has ended.
     pub fn end(&self, command: &[OsString]) -> Result<(), String> {
-        let text = fs::read(&self.parts).map_err(|e| format!("{}: {e}", self.parts.display()))?;
+        let text = fs::read(&self.parts).map_err(at(&self.parts))?;
         let text = String::from_utf8_lossy(&text);
         // A process that was ended in the middle of a line has left an incomplete report. It is
         // skipped.

@@ -13,6 +13,7 @@
 //! common prefix. The next run then searches the place for the directory, among at most
 //! [`LOOKED_AT`] names. Directories of other users are skipped, whatever their names.
 use super::tree::{Tree, place_tree};
+use crate::out::at;
 use nix::fcntl::OFlag;
 use nix::unistd::Uid;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
@@ -129,7 +130,7 @@ fn private(found: &Metadata, user: u32) -> Result<(), String> {
 
 /// May a fixed name be used in this directory? Not if every user may write there.
 pub fn takes_fixed_names(path: &Path) -> Result<(), String> {
-    let found = look(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let found = look(path).map_err(at(path))?;
     match found.mode() & 0o002 {
         0 => Ok(()),
         _ => Err(format!(
@@ -175,7 +176,7 @@ fn make(path: &Path, user: u32) -> Result<(), String> {
             Err(format!("{} cannot be made: {e}", path.display()))
         }
         _ => {
-            let found = look(path).map_err(|e| format!("{}: {e}", path.display()))?;
+            let found = look(path).map_err(at(path))?;
             private(&found, user).map_err(|why| format!("{} {why}", path.display()))
         }
     }

@@ -13,14 +13,18 @@ fn a_program_is_found_as_exec_finds_it() {
 fn why_a_program_does_not_start() {
     let error = |kind| std::io::Error::from(kind);
     let not_found = error(std::io::ErrorKind::NotFound);
-    assert_eq!(explain(OsStr::new("no-such-program-at-all"), &not_found).1, NOT_FOUND);
-    assert_eq!(explain(OsStr::new("/no/such/program"), &not_found).1, NOT_FOUND);
-    let (text, status) = explain(OsStr::new("/bin/sh"), &not_found);
+    let explain = |name: &str, error: &_| {
+        let explained = explain(OsStr::new(name), error);
+        (explained.text, explained.status)
+    };
+    assert_eq!(explain("no-such-program-at-all", &not_found).1, NOT_FOUND);
+    assert_eq!(explain("/no/such/program", &not_found).1, NOT_FOUND);
+    let (text, status) = explain("/bin/sh", &not_found);
     assert_eq!(status, CANNOT_EXECUTE);
     assert!(text.contains("interpreter"), "{text}");
     let denied = error(std::io::ErrorKind::PermissionDenied);
-    assert_eq!(explain(OsStr::new("/"), &denied), ("/: is a directory".into(), CANNOT_EXECUTE));
-    assert_eq!(explain(OsStr::new("/etc/passwd"), &denied).1, CANNOT_EXECUTE);
+    assert_eq!(explain("/", &denied), ("/: is a directory".into(), CANNOT_EXECUTE));
+    assert_eq!(explain("/etc/passwd", &denied).1, CANNOT_EXECUTE);
 }
 
 #[test]
