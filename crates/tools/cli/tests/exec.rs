@@ -1,20 +1,6 @@
 //! Warnings for a program that will not see the device, when another program starts it (SYS-3).
-use std::os::unix::fs::PermissionsExt;
-use std::process::{Command, Output};
-
-fn adverb(args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_adverb"));
-    command
-        .args(args)
-        .env_remove("ADVERB_LOG")
-        .env_remove("LD_PRELOAD")
-        .env_remove("LD_LIBRARY_PATH");
-    command.output().expect("the command starts")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
+mod common;
+use common::{Scratch, adverb, program, text};
 
 /// SYS-3: the warning says that the drop-in libraries are missing. The warning is not written into
 /// the output of another process.
@@ -68,11 +54,9 @@ int main(int argc, char **argv) {
 /// when they fail. Only `execlp` searches `PATH`.
 #[test]
 fn what_takes_its_arguments_one_by_one_passes_them_on() {
-    let dir = std::env::temp_dir().join(format!("adverb-execl-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).unwrap();
-    std::fs::write(dir.join("p.c"), ONE_BY_ONE).unwrap();
-    let built = Command::new("cc").current_dir(&dir).args(["-O1", "-w", "-o", "p", "p.c"]).status();
-    assert!(built.expect("cc: run scripts/test-deps").success());
+    let dir = Scratch::new("execl");
+    dir.write("p.c", ONE_BY_ONE);
+    dir.shell("cc -O1 -w -o p p.c");
     let program = dir.join("p").display().to_string();
     for way in ["l", "lp", "le"] {
         let output = adverb(&["run", "--", &program, way]);
@@ -80,7 +64,6 @@ fn what_takes_its_arguments_one_by_one_passes_them_on() {
         let kept = if way == "le" { "V" } else { "K" };
         assert_eq!(text(&output.stdout), format!("{expected}{kept}\n"), "{}", text(&output.stderr));
     }
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 const ONE_BY_ONE: &str = r#"
@@ -116,35 +99,23 @@ int main(int argc, char **argv) {
 /// and will not see the device are named, and no others.
 #[test]
 fn run_names_programs_that_a_program_starts_without_the_device() {
-    let dir = std::env::temp_dir().join(format!("adverb-exec-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).unwrap();
-    let (source, program) = (dir.join("p.c"), dir.join("verbs_p"));
-    std::fs::write(
-        &source,
-        "void *ibv_get_device_list(int *); int main(void) { return !ibv_get_device_list; }\n",
-    )
-    .unwrap();
-    let built = Command::new("cc")
-        .arg("-o")
-        .arg(&program)
-        .arg(&source)
-        .args(["-Wl,--no-as-needed", "-libverbs"])
-        .status();
-    assert!(built.expect("cc: run scripts/test-deps").success());
-    std::fs::create_dir(dir.join("own")).unwrap();
-    let write = |name: &str, text: &str| {
-        std::fs::write(dir.join(name), text).unwrap();
-        std::fs::set_permissions(dir.join(name), std::fs::Permissions::from_mode(0o755)).unwrap();
-    };
-    write("script", &format!("#! {} with an argument\n", program.display()));
-    write("script_of_script", &format!("#!{}/script\n", dir.display()));
-    write("between.c", "int between(void) { return 0; }\n");
-    write("indirect.c", "int between(void); int main(void) { return between(); }\n");
-    write("starter.c", STARTER);
-    let steps = "cc -shared -fPIC -o libbetween.so between.c -Wl,--no-as-needed -libverbs && \
-         cc -o indirect indirect.c -L. -lbetween -Wl,-rpath,'$ORIGIN' && cc -w -o starter starter.c";
-    let built = Command::new("sh").current_dir(&dir).args(["-c", steps]).status();
-    assert!(built.unwrap().success());
+    let dir = Scratch::new("exec");
+    let verbs =
+        "void *ibv_get_device_list(int *); int main(void) { return !ibv_get_device_list; }\n";
+    dir.write("p.c", verbs);
+    dir.write("script", &format!("#! {}/verbs_p with an argument\n", dir.str()));
+    dir.write("script_of_script", &format!("#!{}/script\n", dir.str()));
+    dir.write("between.c", "int between(void) { return 0; }\n");
+    dir.write("indirect.c", "int between(void); int main(void) { return between(); }\n");
+    dir.write("starter.c", STARTER);
+    dir.shell(
+        "cc -o verbs_p p.c -Wl,--no-as-needed -libverbs
+        chmod +x script script_of_script
+        cc -shared -fPIC -o libbetween.so between.c -Wl,--no-as-needed -libverbs
+        cc -o indirect indirect.c -L. -lbetween -Wl,-rpath,'$ORIGIN'
+        cc -w -o starter starter.c
+        mkdir own; touch own/libibverbs.so.1",
+    );
     let said = |line: &str| {
         let line = format!("cd {} && {line}; true", dir.display());
         text(&adverb(&["run", "--", "sh", "-c", &line]).stderr)
@@ -185,7 +156,6 @@ fn run_names_programs_that_a_program_starts_without_the_device() {
     }
     // Other libraries in front of the drop-ins, under `adverb run` and after `adverb env`; but none
     // where the auditor replaces them, or where the program starts the command again.
-    write("own/libibverbs.so.1", "");
     let adverb = env!("CARGO_BIN_EXE_adverb");
     let front = "LD_LIBRARY_PATH=$PWD/own:$LD_LIBRARY_PATH";
     let behind = "verbs libraries come before the drop-in libraries";
@@ -218,9 +188,8 @@ fn run_names_programs_that_a_program_starts_without_the_device() {
     let after_env = |line: &str| {
         let set =
             format!("set -a; eval \"$({adverb} env --shell)\"; set +a; exec sh -c '{line}; true'");
-        let mut command = Command::new("sh");
-        command.current_dir(&dir).args(["-c", &set]).env_remove("ADVERB_LOG");
-        text(&command.output().expect("sh starts").stderr)
+        let ended = program("sh").current_dir(&dir).args(["-c", &set]).output();
+        text(&ended.expect("sh starts").stderr)
     };
     for (line, why) in [
         (format!("env {front} ./verbs_p"), behind),
@@ -233,9 +202,7 @@ fn run_names_programs_that_a_program_starts_without_the_device() {
     }
     // A set-user-ID program that starts another one, as sudo does. Only root can make one here.
     if nix::unistd::Uid::effective().is_root() {
-        let steps = "cp \"$(command -v env)\" other_user && chown 65534 other_user && chmod 4755 other_user";
-        let made = Command::new("sh").current_dir(&dir).args(["-c", steps]).status();
-        assert!(made.unwrap().success());
+        dir.shell("cp $(command -v env) other_user; chown 65534 other_user; chmod 4755 other_user");
         for (line, lines) in [
             ("./other_user A=B ./verbs_p", 1),
             ("./other_user true", 0),
@@ -259,35 +226,27 @@ fn run_names_programs_that_a_program_starts_without_the_device() {
     ] {
         assert!(!said(line).contains("adverb run: warning"), "{line}");
     }
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 /// SYS-3: another program starts a program that is linked with a copy by a run path, or under
 /// another name. The warning names `--replace`, with which there is none.
 #[test]
 fn a_started_program_with_a_copy_is_named_with_the_remedy() {
-    let dir = std::env::temp_dir().join(format!("adverb-copy-{}", std::process::id()));
-    std::fs::create_dir_all(dir.join("own")).unwrap();
-    std::fs::write(dir.join("copy.c"), "int ibv_copy(void) { return 0; }\n").unwrap();
-    std::fs::write(
-        dir.join("between.c"),
-        "int ibv_copy(void); int between(void) { return ibv_copy(); }\n",
-    )
-    .unwrap();
-    std::fs::write(dir.join("p.c"), "int ibv_copy(void); int main(void) { return ibv_copy(); }\n")
-        .unwrap();
-    std::fs::write(dir.join("q.c"), "int between(void); int main(void) { return between(); }\n")
-        .unwrap();
-    let steps = "set -e; own='-L./own -Wl,-rpath,$ORIGIN/own'; old=-Wl,--disable-new-dtags
+    let dir = Scratch::new("copy");
+    dir.write("copy.c", "int ibv_copy(void) { return 0; }\n");
+    dir.write("between.c", "int ibv_copy(void); int between(void) { return ibv_copy(); }\n");
+    dir.write("p.c", "int ibv_copy(void); int main(void) { return ibv_copy(); }\n");
+    dir.write("q.c", "int between(void); int main(void) { return between(); }\n");
+    dir.shell(
+        "mkdir own; own='-L./own -Wl,-rpath,$ORIGIN/own'; old=-Wl,--disable-new-dtags
         cc -shared -fPIC -o own/libibverbs.so.1 -Wl,-soname,libibverbs.so.1 copy.c
         cc -shared -fPIC -o own/libibverbs-0123abcd.so.1 -Wl,-soname,libibverbs-0123abcd.so.1 copy.c
         cc -o rpath p.c $own $old -l:libibverbs.so.1
         cc -o runpath p.c $own -Wl,--enable-new-dtags -l:libibverbs.so.1
         cc -o renamed p.c $own -Wl,--enable-new-dtags -l:libibverbs-0123abcd.so.1
         cc -shared -fPIC -o own/libbetween.so between.c -L./own -l:libibverbs.so.1
-        cc -o inherited q.c $own $old -lbetween -Wl,--allow-shlib-undefined";
-    let built = Command::new("sh").current_dir(&dir).args(["-c", steps]).status();
-    assert!(built.unwrap().success(), "cc: run scripts/test-deps");
+        cc -o inherited q.c $own $old -lbetween -Wl,--allow-shlib-undefined",
+    );
     for (options, program, lines) in [
         (&["run"][..], "rpath", 1),
         (&["run"], "renamed", 1),
@@ -304,5 +263,4 @@ fn a_started_program_with_a_copy_is_named_with_the_remedy() {
             && said.matches("use --replace").count() == lines;
         assert!(warned == lines && named, "{options:?} {program}: {said}");
     }
-    std::fs::remove_dir_all(dir).unwrap();
 }
