@@ -58,15 +58,11 @@ pub fn listen(address: &str) -> Vec<Finding> {
 
 /// Visits a host waiting in [`listen`].
 pub fn with(host: &str) -> Vec<Finding> {
+    let nowhere = Err(std::io::ErrorKind::NotFound.into());
     let connected = addresses(host).and_then(|all| {
-        let mut result = Err(std::io::ErrorKind::NotFound.into());
-        for address in all {
-            result = TcpStream::connect_timeout(&address, HANG_LIMIT);
-            if result.is_ok() {
-                break;
-            }
-        }
-        result
+        all.iter().fold(nowhere, |before, at| {
+            before.or_else(|_| TcpStream::connect_timeout(at, HANG_LIMIT))
+        })
     });
     match connected {
         Ok(stream) => meet(Role::First, &stream),
@@ -93,11 +89,7 @@ fn addresses(host: &str) -> std::io::Result<Vec<std::net::SocketAddr>> {
 
 fn meet(role: Role, stream: &TcpStream) -> Vec<Finding> {
     match tried_with(role, stream) {
-        Ok((who, all)) => {
-            let mut findings = vec![who];
-            findings.extend(judged(&all));
-            findings
-        }
+        Ok((who, all)) => [vec![who], judged(&all)].concat(),
         Err(why) => vec![failed(&why)],
     }
 }
