@@ -174,8 +174,7 @@ fn finish(mut second: Child, expect_success: bool) -> Result<(), String> {
 }
 
 fn start_second(device: &Device, no_measure: bool, runner: Option<&Path>) -> Result<Child, String> {
-    let exe = std::env::current_exe()
-        .map_err(|e| format!("the path of this command cannot be read: {e}"))?;
+    let exe = crate::run::own_path()?;
     let mut command = Command::new(runner.unwrap_or(&exe));
     if runner.is_some() {
         command.arg(&exe);

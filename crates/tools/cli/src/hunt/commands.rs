@@ -109,7 +109,7 @@ impl HuntCommands {
         suppression: Option<(&'static str, PathBuf)>,
         before: Option<&OsString>,
     ) -> Result<Self, String> {
-        let exe = std::env::current_exe().map_err(|e| format!("the path of this command: {e}"))?;
+        let exe = crate::run::own_path()?;
         DirBuilder::new().mode(0o700).create(&directory).map_err(at(&directory))?;
         let boxes = Boxes::new(&exe, &directory, before);
         let next = AtomicUsize::new(0);

@@ -1,6 +1,7 @@
 //! The variables that ask for a check, and the reports of all processes in formats that other tools
 //! read.
 use super::faults::readable;
+use super::{beside, random};
 use crate::out::at;
 use crate::results::source::{line, line_of};
 use crate::results::{Test, junit, location, put, result, sarif};
@@ -61,14 +62,12 @@ impl Reports {
         for path in [junit, sarif].into_iter().flatten() {
             OpenOptions::new().append(true).create(true).open(path).map_err(|e| at(path, &e))?;
         }
-        let number = getrandom::u64().map_err(|e| format!("no random number: {e}"))?;
-        let mut parts = std::path::absolute(first).map_err(|e| at(first, &e))?.into_os_string();
-        parts.push(format!(".{number:016x}.parts"));
-        let parts = PathBuf::from(parts);
+        let first = std::path::absolute(first).map_err(|e| at(first, &e))?;
+        let parts = beside(&first, &format!(".{:016x}.parts", random()?));
         let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&parts);
         made.map_err(|e| at(&parts, &e))?;
-        let own = |path: Option<&Path>| path.map(Path::to_owned);
-        Ok(Some(Reports { junit: own(junit), sarif: own(sarif), parts, begun: Instant::now() }))
+        let [junit, sarif] = [junit, sarif].map(|path| path.map(Path::to_owned));
+        Ok(Some(Reports { junit, sarif, parts, begun: Instant::now() }))
     }
 
     /// The variable with the file for the program's reports.

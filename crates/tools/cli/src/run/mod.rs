@@ -274,8 +274,7 @@ pub fn variables(
     program: Option<&Path>,
 ) -> Result<Vec<(&'static str, OsString)>, String> {
     check_level(args, std::env::var_os("ADVERB_LOG"))?;
-    let exe = std::env::current_exe()
-        .map_err(|e| format!("the path of this command cannot be read: {e}"))?;
+    let exe = own_path()?;
     let mut libraries = dropins::find(&exe, !args.no_preload)?;
     libraries.audit = libraries.audit.filter(|_| args.replace);
     if let Some(program) = program.filter(|_| !args.replace && !args.no_replace) {
@@ -358,6 +357,23 @@ fn without_sysroot(why: &str) -> Option<PathBuf> {
          work: {why}; set XDG_RUNTIME_DIR to a directory of mode 700 with room"
     ));
     None
+}
+
+/// The path of this command.
+pub fn own_path() -> Result<PathBuf, String> {
+    std::env::current_exe().map_err(|e| format!("the path of this command cannot be read: {e}"))
+}
+
+/// A random number for a name that no other user can know.
+fn random() -> Result<u64, String> {
+    getrandom::u64().map_err(|e| format!("the kernel gives no random number: {e}"))
+}
+
+/// A path beside a file: the file's path with more behind it.
+fn beside(file: &Path, more: &str) -> PathBuf {
+    let mut path = file.as_os_str().to_owned();
+    path.push(more);
+    path.into()
 }
 
 fn warn(text: &str) {
