@@ -95,11 +95,9 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// SYS-3: one level below a shell, as under `make check` and test runners. Programs that use verbs
-/// and will not see the device are named, and no others.
-#[test]
-fn run_names_programs_that_a_program_starts_without_the_device() {
-    let dir = Scratch::new("exec");
+/// Programs that use verbs, and `own` with another library.
+fn programs(name: &str) -> Scratch {
+    let dir = Scratch::new(name);
     let verbs =
         "void *ibv_get_device_list(int *); int main(void) { return !ibv_get_device_list; }\n";
     dir.write("p.c", verbs);
@@ -116,20 +114,39 @@ fn run_names_programs_that_a_program_starts_without_the_device() {
         cc -w -o starter starter.c
         mkdir own; touch own/libibverbs.so.1",
     );
-    let said = |line: &str| {
-        let line = format!("cd {} && {line}; true", dir.display());
-        text(&adverb(&["run", "--", "sh", "-c", &line]).stderr)
-    };
+    dir
+}
+
+/// What is said on standard error when a shell runs a line under `adverb run`.
+fn said_of(dir: &Scratch, line: &str) -> String {
+    let line = format!("cd {} && {line}; true", dir.str());
+    text(&adverb(&["run", "--", "sh", "-c", &line]).stderr)
+}
+
+/// The same after `adverb env`.
+fn said_after_env(dir: &Scratch, line: &str) -> String {
+    let set =
+        format!("set -a; eval \"$({ADVERB} env --shell)\"; set +a; exec sh -c '{line}; true'");
+    let ended = program("sh").current_dir(dir).args(["-c", &set]).output();
+    text(&ended.expect("sh starts").stderr)
+}
+
+const ADVERB: &str = env!("CARGO_BIN_EXE_adverb");
+const WARNING: &str = "adverb run: warning";
+
+/// SYS-3: one level below a shell, as under `make check` and test runners. Programs that use verbs
+/// and will not see the device are named, and no others.
+#[test]
+fn run_names_programs_that_a_program_starts_without_the_device() {
+    let dir = programs("exec");
     for (line, why) in [
         ("env -i ./verbs_p", "a cleared environment"),
         ("env -i PATH=$PWD verbs_p", "a cleared environment"),
         ("env -u LD_LIBRARY_PATH ./verbs_p", "without the directory of the drop-in libraries"),
     ] {
-        let said = said(line);
-        assert!(
-            said.lines().count() == 1 && said.contains("verbs_p is started") && said.contains(why),
-            "{line}: {said}"
-        );
+        let said = said_of(&dir, line);
+        let told = said.contains("verbs_p is started") && said.contains(why);
+        assert!(said.lines().count() == 1 && told, "{line}: {said}");
     }
     // A single warning for each run and program, however the program is found, and however many
     // processes start it at once.
@@ -146,85 +163,72 @@ fn run_names_programs_that_a_program_starts_without_the_device() {
         ("./starter l", 1),
         ("PATH=$PWD ./starter lp", 1),
         ("./starter le", 1),
+        // Another run warns again.
+        ("env -i ./verbs_p", 1),
+        ("./verbs_p", 0),
+        ("env -u LD_PRELOAD ./verbs_p", 0),
+        ("env A=B ./verbs_p", 0),
+        ("env -i true", 0),
+        ("env -i ./p.c", 0),
     ] {
-        let said = said(line);
-        assert_eq!(
-            said.lines().filter(|l| l.contains("adverb run: warning")).count(),
-            lines,
-            "{line}: {said}"
-        );
+        let said = said_of(&dir, line);
+        assert_eq!(said.lines().filter(|l| l.contains(WARNING)).count(), lines, "{line}: {said}");
     }
-    // Other libraries in front of the drop-ins, under `adverb run` and after `adverb env`; but none
-    // where the auditor replaces them, or where the program starts the command again.
-    let adverb = env!("CARGO_BIN_EXE_adverb");
+}
+
+/// SYS-3: other libraries in front of the drop-ins are named, under `adverb run` and after `adverb
+/// env`; but none where the auditor replaces them, or where the program starts the command again.
+#[test]
+fn libraries_in_front_of_the_drop_ins_are_named() {
+    let dir = programs("front");
     let front = "LD_LIBRARY_PATH=$PWD/own:$LD_LIBRARY_PATH";
     let behind = "verbs libraries come before the drop-in libraries";
-    let counts = [
+    let again = format!("export {front}; sh -c \"./verbs_p; true\"");
+    let replaced = format!("eval \"export $({ADVERB} env --replace --shell | tr '\\n' ' ')\"");
+    for (line, lines) in [
         (format!("env {front} ./verbs_p"), 1),
         // A process that begins with this list does not take its first directory for the drop-ins.
-        (
-            format!(
-                "{adverb} run --no-replace -- sh -c 'export {front}; sh -c \"./verbs_p; true\"'"
-            ),
-            1,
-        ),
+        (format!("{ADVERB} run --no-replace -- sh -c '{again}'"), 1),
         (format!("env {front} ./indirect"), 1),
         ("env LD_LIBRARY_PATH=$PWD:$LD_LIBRARY_PATH ./verbs_p".into(), 0),
         ("env LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$PWD/own ./verbs_p".into(), 0),
         (format!("env {front} ADVERB_LOG=error ./verbs_p"), 1),
-        (format!("env {front} {adverb} run -- ./verbs_p"), 0),
-        (
-            format!(
-                "eval \"export $({adverb} env --replace --shell | tr '\\n' ' ')\"; env {front} ./verbs_p"
-            ),
-            0,
-        ),
-    ];
-    for (line, lines) in &counts {
-        let said = said(line);
-        assert_eq!(said.matches(behind).count(), *lines, "{line}: {said}");
-        assert_eq!(said.matches("use --replace").count(), *lines, "{line}: {said}");
+        (format!("env {front} {ADVERB} run -- ./verbs_p"), 0),
+        (format!("{replaced}; env {front} ./verbs_p"), 0),
+    ] {
+        let said = said_of(&dir, &line);
+        assert_eq!(said.matches(behind).count(), lines, "{line}: {said}");
+        assert_eq!(said.matches("use --replace").count(), lines, "{line}: {said}");
     }
-    let after_env = |line: &str| {
-        let set =
-            format!("set -a; eval \"$({adverb} env --shell)\"; set +a; exec sh -c '{line}; true'");
-        let ended = program("sh").current_dir(&dir).args(["-c", &set]).output();
-        text(&ended.expect("sh starts").stderr)
-    };
     for (line, why) in [
         (format!("env {front} ./verbs_p"), behind),
-        (format!("export {front}; sh -c \"./verbs_p; true\""), behind),
+        (again, behind),
         ("env -i ./verbs_p".into(), "a cleared environment"),
     ] {
-        let said = after_env(&line);
+        let said = said_after_env(&dir, &line);
         let told = said.contains("verbs_p is started") && said.contains(why);
-        assert!(said.matches("adverb run: warning").count() == 1 && told, "{line}: {said}");
+        assert!(said.matches(WARNING).count() == 1 && told, "{line}: {said}");
     }
-    // A set-user-ID program that starts another one, as sudo does. Only root can make one here.
-    if nix::unistd::Uid::effective().is_root() {
-        dir.shell("cp $(command -v env) other_user; chown 65534 other_user; chmod 4755 other_user");
-        for (line, lines) in [
-            ("./other_user A=B ./verbs_p", 1),
-            ("./other_user true", 0),
-            // The name of a user is also the name of a program.
-            ("./other_user -nu env ./verbs_p", 1),
-            ("./other_user --group env ./verbs_p", 1),
-            ("./other_user -n env ./verbs_p", 0),
-        ] {
-            let said = after_env(line);
-            assert_eq!(said.matches("sudo adverb run -- PROGRAM").count(), lines, "{line}: {said}");
-        }
+}
+
+/// SYS-3: a set-user-ID program that starts another one, as sudo does. Only root can make one here.
+#[test]
+fn a_program_of_another_user_is_named_with_the_remedy() {
+    if !nix::unistd::Uid::effective().is_root() {
+        return;
     }
-    // Another run warns again.
-    assert_eq!(said("env -i ./verbs_p").lines().count(), 1);
-    for line in [
-        "./verbs_p",
-        "env -u LD_PRELOAD ./verbs_p",
-        "env A=B ./verbs_p",
-        "env -i true",
-        "env -i ./p.c",
+    let dir = programs("other-user");
+    dir.shell("cp $(command -v env) other_user; chown 65534 other_user; chmod 4755 other_user");
+    for (line, lines) in [
+        ("./other_user A=B ./verbs_p", 1),
+        ("./other_user true", 0),
+        // The name of a user is also the name of a program.
+        ("./other_user -nu env ./verbs_p", 1),
+        ("./other_user --group env ./verbs_p", 1),
+        ("./other_user -n env ./verbs_p", 0),
     ] {
-        assert!(!said(line).contains("adverb run: warning"), "{line}");
+        let said = said_after_env(&dir, line);
+        assert_eq!(said.matches("sudo adverb run -- PROGRAM").count(), lines, "{line}: {said}");
     }
 }
 
