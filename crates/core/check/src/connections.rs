@@ -1,7 +1,40 @@
 //! Events of rdma_cm: taken and not acknowledged.
-use crate::events::{CM_EVENTS, OpenEvent};
 use crate::report::count;
 use crate::{Code, CodeAddress, Ledger};
+
+/// The kinds of events, by number.
+pub const CM_EVENTS: [&str; 19] = [
+    "RDMA_CM_EVENT_ADDR_RESOLVED",
+    "RDMA_CM_EVENT_ADDR_ERROR",
+    "RDMA_CM_EVENT_ROUTE_RESOLVED",
+    "RDMA_CM_EVENT_ROUTE_ERROR",
+    "RDMA_CM_EVENT_CONNECT_REQUEST",
+    "RDMA_CM_EVENT_CONNECT_RESPONSE",
+    "RDMA_CM_EVENT_CONNECT_ERROR",
+    "RDMA_CM_EVENT_UNREACHABLE",
+    "RDMA_CM_EVENT_REJECTED",
+    "RDMA_CM_EVENT_ESTABLISHED",
+    "RDMA_CM_EVENT_DISCONNECTED",
+    "RDMA_CM_EVENT_DEVICE_REMOVAL",
+    "RDMA_CM_EVENT_MULTICAST_JOIN",
+    "RDMA_CM_EVENT_MULTICAST_ERROR",
+    "RDMA_CM_EVENT_ADDR_CHANGE",
+    "RDMA_CM_EVENT_TIMEWAIT_EXIT",
+    "RDMA_CM_EVENT_ADDRINFO_RESOLVED",
+    "RDMA_CM_EVENT_ADDRINFO_ERROR",
+    "RDMA_CM_EVENT_USER",
+];
+
+/// An event that the program has taken and not acknowledged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpenEvent {
+    /// The program's address of the event.
+    pub(crate) event: usize,
+    /// The id or the membership that the event counts for.
+    pub(crate) owner: usize,
+    pub(crate) kind: u32,
+    pub(crate) place: CodeAddress,
+}
 
 impl Ledger {
     /// The program took an event at the address `event`. The event counts for `owner`, an id or a
@@ -14,30 +47,25 @@ impl Ledger {
         place: CodeAddress,
     ) {
         self.connection_event_acknowledged(event);
-        self.connection_events.open.push(OpenEvent { event, owner, kind, place });
+        self.connection_events.push(OpenEvent { event, owner, kind, place });
     }
 
     /// The program acknowledged an event.
     pub fn connection_event_acknowledged(&mut self, event: usize) {
-        self.connection_events.open.retain(|open| open.event != event);
+        self.connection_events.retain(|open| open.event != event);
     }
 
     /// Number of events of this owner without acknowledgement.
     #[must_use]
     pub fn unacknowledged_of_connection(&self, owner: usize) -> u64 {
-        self.connection_events.open.iter().filter(|open| open.owner == owner).count() as u64
+        self.connection_events.iter().filter(|open| open.owner == owner).count() as u64
     }
 
     /// A call waits for the acknowledgement of the events of this owner, and no thread acknowledges
     /// them.
     pub fn connection_not_acknowledged(&mut self, owner: usize, call: &str, place: CodeAddress) {
-        let of: Vec<_> = self
-            .connection_events
-            .open
-            .iter()
-            .filter(|open| open.owner == owner)
-            .copied()
-            .collect();
+        let of = self.connection_events.iter().filter(|open| open.owner == owner);
+        let of: Vec<_> = of.copied().collect();
         let Some(oldest) = of.first() else { return };
         let places = [("event taken", oldest.place), ("waits", place)];
         self.reporter.say(Code::EventNotAcknowledged, &places, || {

@@ -1,7 +1,5 @@
 //! Events left in a descriptor while an edge-triggered `epoll` reports only new events.
-use crate::report::Reporter;
-use crate::{Code, CodeAddress};
-use std::collections::HashMap;
+use crate::{Code, CodeAddress, Ledger};
 use std::fmt;
 
 /// Kind of the events of a descriptor.
@@ -48,12 +46,9 @@ pub struct Left {
 
 /// State of a descriptor.
 #[derive(Debug)]
-struct Edge {
-    file: u64,
-    handle: usize,
-    reads: Reads,
-    thread: i32,
-    taken: u64,
+pub(crate) struct Edge {
+    /// The last event taken.
+    last: Left,
     left: bool,
     /// The program polls until there is no event, or the descriptor was reported.
     settled: bool,
@@ -61,74 +56,64 @@ struct Edge {
     way: Vec<CodeAddress>,
 }
 
-/// State of all descriptors, by number.
-#[derive(Debug, Default)]
-pub(crate) struct Edges {
-    by_number: HashMap<i32, Edge>,
-}
-
-impl Edges {
-    fn of(&mut self, d: Descriptor, reads: Reads) -> &mut Edge {
-        let new = || Edge {
-            file: d.file,
-            handle: d.handle,
-            reads,
-            thread: 0,
-            taken: 0,
-            left: false,
-            settled: false,
-            way: vec![],
-        };
-        let edge = self.by_number.entry(d.number).or_insert_with(new);
-        if edge.file != d.file {
+impl Ledger {
+    fn edge(&mut self, of: Descriptor, reads: Reads) -> &mut Edge {
+        let last = Left { of, reads, thread: 0, taken: 0 };
+        let new = || Edge { last, left: false, settled: false, way: vec![] };
+        let edge = self.edges.entry(of.number).or_insert_with(new);
+        if edge.last.of.file != of.file {
             *edge = new();
         }
         edge
     }
 
-    /// Returns whether the caller must watch the descriptor.
-    pub(crate) fn taken(&mut self, d: Descriptor, reads: Reads, left: bool, thread: i32) -> bool {
-        let edge = self.of(d, reads);
-        edge.taken += 1;
-        (edge.left, edge.thread) = (left, thread);
+    /// A thread took an event from a descriptor. `left`: more events are left in the descriptor.
+    /// Returns whether the caller must report the call stack and watch the descriptor.
+    pub fn taken_from(&mut self, of: Descriptor, reads: Reads, left: bool, thread: i32) -> bool {
+        let edge = self.edge(of, reads);
+        edge.last.taken += 1;
+        (edge.left, edge.last.thread) = (left, thread);
         left && !edge.settled
     }
 
-    pub(crate) fn taken_by(&mut self, d: Descriptor, way: Vec<CodeAddress>) {
-        if let Some(edge) = self.by_number.get_mut(&d.number).filter(|edge| edge.file == d.file) {
+    /// The call stack that took the last event of a descriptor, innermost call first.
+    pub fn taken_by(&mut self, of: Descriptor, way: Vec<CodeAddress>) {
+        if let Some(edge) = self.edges.get_mut(&of.number).filter(|e| e.last.of.file == of.file) {
             edge.way = way;
         }
     }
 
-    pub(crate) fn found_empty(&mut self, d: Descriptor, reads: Reads) {
-        let edge = self.of(d, reads);
+    /// The program polled a non-blocking descriptor and found no event, so the program knows how to
+    /// empty the descriptor.
+    pub fn found_empty(&mut self, of: Descriptor, reads: Reads) {
+        let edge = self.edge(of, reads);
         (edge.left, edge.settled) = (false, true);
     }
 
-    pub(crate) fn left(&self) -> Vec<Left> {
-        let all = self.by_number.iter().filter(|(_, edge)| edge.left && !edge.settled);
-        let left = |(number, edge): (&i32, &Edge)| {
-            let of = Descriptor { number: *number, file: edge.file, handle: edge.handle };
-            Left { of, reads: edge.reads, thread: edge.thread, taken: edge.taken }
-        };
-        all.map(left).collect()
+    /// Descriptors with events left in them.
+    #[must_use]
+    pub fn left(&self) -> Vec<Left> {
+        let left = self.edges.values().filter(|edge| edge.left && !edge.settled);
+        left.map(|edge| edge.last).collect()
     }
 
-    pub(crate) fn closed(&mut self, d: Descriptor) {
-        self.by_number.retain(|number, edge| *number != d.number || edge.file != d.file);
+    /// A descriptor was closed.
+    pub fn descriptor_closed(&mut self, of: Descriptor) {
+        self.edges.retain(|number, edge| *number != of.number || edge.last.of.file != of.file);
     }
 
-    pub(crate) fn overslept(&mut self, left: Left, epoll: i32, reporter: &mut Reporter) {
+    /// The thread `left.thread` has been asleep for long in an `epoll` for new events only.
+    pub fn overslept(&mut self, left: Left, epoll: i32) {
         if !self.left().contains(&left) {
             return;
         }
-        let Some(edge) = self.by_number.get_mut(&left.of.number) else { return };
+        let Some(edge) = self.edges.get_mut(&left.of.number) else { return };
         edge.settled = true;
         let label = |n: usize| if n == 0 { "last event taken" } else { "called" };
         let places: Vec<_> =
             edge.way.iter().enumerate().map(|(n, place)| (label(n), *place)).collect();
-        let (reads, number) = (edge.reads, left.of.number);
-        reporter.say(Code::EdgeNotDrained, &places, || {
+        let (reads, number) = (left.reads, left.of.number);
+        self.reporter.say(Code::EdgeNotDrained, &places, || {
             format!(
                 "{reads} are left in descriptor {number}, which the epoll with descriptor {epoll} \
                  watches edge-triggered, and the thread that took the last event sleeps there \

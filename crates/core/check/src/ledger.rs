@@ -1,14 +1,15 @@
 //! The ledger: the arguments and results of a program's calls, and the mistakes found in them.
-use crate::edges::{Descriptor, Edges, Left, Reads};
-use crate::events::{ConnectionEvents, Events};
-use crate::failed::{FailedCall, FailedCompletion};
+use crate::connections::OpenEvent;
+use crate::edges::Edge;
+use crate::events::Events;
+use crate::failures::{FailedCall, FailedCompletion};
 use crate::objects::Objects;
 use crate::picture::Picture;
 use crate::queues::{Arm, Cq, Qp, Request, Srq, take_receive};
 use crate::regions::{Deregistered, Regions, Shared};
 use crate::report::{Reporter, count};
 use crate::values::{Completed, Piece, QueuePair};
-use crate::{Code, CodeAddress, Kind, Made, Report, Source};
+use crate::{Code, CodeAddress, Report, Source};
 use std::collections::{BTreeMap, HashMap};
 
 /// A WRITE posted by this process.
@@ -26,7 +27,8 @@ pub struct Ledger {
     pub(crate) cqs: HashMap<u32, Cq>,
     pub(crate) regions: Regions,
     pub(crate) events: Events,
-    pub(crate) connection_events: ConnectionEvents,
+    /// Events of rdma_cm without acknowledgement, the oldest first.
+    pub(crate) connection_events: Vec<OpenEvent>,
     /// Shared receive queues, by number.
     pub(crate) srqs: HashMap<u32, Srq>,
     /// Calls seen.
@@ -46,8 +48,9 @@ pub struct Ledger {
     /// Regions that were deregistered with posted receives, by key.
     pub(crate) orphaned: BTreeMap<u32, Deregistered>,
     pub(crate) picture: Picture,
-    edges: Edges,
-    objects: Objects,
+    /// By descriptor number.
+    pub(crate) edges: HashMap<i32, Edge>,
+    pub(crate) objects: Objects,
     /// Place of the last poll of a failed completion.
     failed: CodeAddress,
     /// Memory ever given to the device for writing, by first address.
@@ -148,11 +151,8 @@ impl Ledger {
         let left = qp.sends.posted.len() + receives;
         let discarded = if left > 0 { Some((left, qp.moved)) } else { qp.discarded };
         *qp = Qp { of, moved: qp.moved, discarded, ..Qp::default() };
-        for (cq, outstanding) in [(of.send_cq, sends), (of.recv_cq, receives)] {
-            if let Some(cq) = cq.and_then(|cq| self.cqs.get_mut(&cq)) {
-                cq.expected = cq.expected.saturating_sub(outstanding);
-            }
-        }
+        self.expect_less(of.send_cq, sends);
+        self.expect_less(of.recv_cq, receives);
     }
 
     /// A queue pair was destroyed.
@@ -274,9 +274,7 @@ impl Ledger {
             let arrived = freed.iter().filter(|r| r.signaled).count();
             (freed, arrived)
         };
-        if let Some(cq) = self.cqs.get_mut(&cq) {
-            cq.expected = cq.expected.saturating_sub(arrived);
-        }
+        self.expect_less(Some(cq), arrived);
         freed
     }
 
@@ -335,39 +333,6 @@ impl Ledger {
         self.events.of(source).waiting
     }
 
-    /// A thread took an event from a descriptor. `left`: more events are left in the descriptor.
-    /// Returns whether the caller must report the call stack and watch the descriptor.
-    pub fn taken_from(&mut self, of: Descriptor, reads: Reads, left: bool, thread: i32) -> bool {
-        self.edges.taken(of, reads, left, thread)
-    }
-
-    /// The call stack that took the last event of a descriptor, innermost call first.
-    pub fn taken_by(&mut self, of: Descriptor, way: Vec<CodeAddress>) {
-        self.edges.taken_by(of, way);
-    }
-
-    /// The program polled a non-blocking descriptor and found no event, so the program knows how to
-    /// empty the descriptor.
-    pub fn found_empty(&mut self, of: Descriptor, reads: Reads) {
-        self.edges.found_empty(of, reads);
-    }
-
-    /// Descriptors with events left in them.
-    #[must_use]
-    pub fn left(&self) -> Vec<Left> {
-        self.edges.left()
-    }
-
-    /// A descriptor was closed.
-    pub fn descriptor_closed(&mut self, of: Descriptor) {
-        self.edges.closed(of);
-    }
-
-    /// The thread `left.thread` has been asleep for long in an `epoll` for new events only.
-    pub fn overslept(&mut self, left: Left, epoll: i32) {
-        self.edges.overslept(left, epoll, &mut self.reporter);
-    }
-
     /// An object is being destroyed while events of it are not acknowledged.
     pub fn not_acknowledged(&mut self, source: Source, place: CodeAddress) {
         let taken = self.events.of(source);
@@ -424,16 +389,6 @@ impl Ledger {
                 if regions == 1 { "is" } else { "are" }
             )
         });
-    }
-
-    /// An object was created. `handle` is the program's handle.
-    pub fn made(&mut self, kind: Kind, handle: usize, made: Made) {
-        self.objects.made(kind, handle, made);
-    }
-
-    /// An object was destroyed.
-    pub fn ended(&mut self, kind: Kind, handle: usize) {
-        self.objects.ended(kind, handle);
     }
 
     /// The process ends with this status. `filled` is the number of failed completions with filled

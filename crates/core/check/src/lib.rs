@@ -13,7 +13,6 @@ mod connections;
 mod edges;
 mod events;
 mod examine;
-mod failed;
 mod failures;
 mod ledger;
 mod objects;
@@ -28,21 +27,14 @@ mod silent;
 mod suppress;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod tests_examine;
-#[cfg(test)]
-mod tests_orphans;
-#[cfg(test)]
-mod tests_picture;
-#[cfg(test)]
-mod tests_waits;
 mod told;
 mod values;
 mod waits;
 
 pub use code::{Code, Weight};
+pub use connections::CM_EVENTS;
 pub use edges::{Descriptor, Left, Reads};
-pub use events::{CM_EVENTS, Source};
+pub use events::Source;
 pub use ledger::Ledger;
 pub use objects::{Kind, Made};
 pub use picture::{NOTHING_WITHIN, PastCall, ToldCall};

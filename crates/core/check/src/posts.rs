@@ -146,9 +146,7 @@ impl Ledger {
             qp.full = None;
         }
         self.remember(number, &requests[..taken]);
-        if let Some(cq) = send_cq.and_then(|cq| self.cqs.get_mut(&cq)) {
-            cq.expected = cq.expected.saturating_sub(back);
-        }
+        self.expect_less(send_cq, back);
         let (Some(refused), Some(qp)) = (refused, self.qps.get_mut(&number)) else { return };
         if refused.full {
             qp.taken = requests[..taken].to_vec();
@@ -246,9 +244,8 @@ impl Ledger {
         let Some(qp) = self.qps.get_mut(&number) else { return };
         let back = posted.saturating_sub(refused.taken);
         qp.receives.truncate(qp.receives.len().saturating_sub(back));
-        if let Some(cq) = qp.of.recv_cq.and_then(|cq| self.cqs.get_mut(&cq)) {
-            cq.expected = cq.expected.saturating_sub(back);
-        }
+        let recv_cq = qp.of.recv_cq;
+        self.expect_less(recv_cq, back);
         if !refused.full {
             self.refused("ibv_post_recv", number, &refused.why, place);
         }
@@ -329,6 +326,13 @@ impl Ledger {
                     if entries == 1 { "1 entry".into() } else { format!("{entries} entries") },
                 )
             });
+        }
+    }
+
+    /// So many completions of a CQ have come, or will not come.
+    pub(crate) fn expect_less(&mut self, number: Option<u32>, n: usize) {
+        if let Some(cq) = number.and_then(|cq| self.cqs.get_mut(&cq)) {
+            cq.expected = cq.expected.saturating_sub(n);
         }
     }
 

@@ -87,8 +87,6 @@ pub struct QueueScene {
 pub struct PairScene {
     /// The queue pair number.
     pub number: u32,
-    /// The transport: `RC`, `UC`, `UD` and others.
-    pub transport: &'static str,
     /// The state: `RESET`, `INIT`, `RTR`, `RTS`, `SQD`, `SQE`, `ERR`.
     pub state: &'static str,
     /// Why the queue pair failed; empty if the program moved it to this state, or if it works.
@@ -116,8 +114,6 @@ pub struct PairScene {
     pub unfit: String,
     /// The key of no region for which the queue pair failed; 0 for none.
     pub unknown_key: u32,
-    /// The queue pair sends again after a timeout.
-    pub retrying: bool,
 }
 
 impl PairScene {

@@ -20,95 +20,109 @@ pub use schedule::{Bad, Schedule};
 use std::fmt;
 use std::str::FromStr;
 
-/// A kind of call of the program at which the device may choose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Call {
-    /// `ibv_req_notify_cq`.
-    Arm,
-    /// A poll of an empty queue, the first after the queue was not empty.
-    Poll,
-    /// A poll of a failed completion.
-    Error,
-    /// `ibv_post_send`.
-    Post,
-    /// `ibv_get_cq_event`.
-    Event,
-    /// `ibv_post_recv`.
-    Receive,
-    /// `ibv_get_async_event`.
-    Async,
-    /// `rdma_get_cm_event`.
-    Connection,
-    /// `ibv_modify_qp` to the error state.
-    Modify,
-    /// A poll of a message without immediate data.
-    Message,
-    /// A registration of memory, as `ibv_reg_mr`.
-    Register,
-    /// `rdma_ack_cm_event`.
-    Acknowledge,
-    /// `ibv_post_send` to a queue pair without acknowledgements (UC, UD).
-    Unreliable,
-    /// `ibv_post_send` to a queue pair whose sends and receives complete in one queue.
-    Shared,
+/// An enumeration whose variants have names in a schedule.
+macro_rules! named {
+    ($(#[$about:meta])* pub enum $enum:ident {
+        $($(#[$doc:meta])* $variant:ident = $name:literal,)+
+    }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum $enum {
+            $($(#[$doc])* $variant,)+
+        }
+
+        impl $enum {
+            /// All of them.
+            pub const ALL: [$enum; [$($name),+].len()] = [$($enum::$variant),+];
+
+            /// The name in a schedule.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $($enum::$variant => $name,)+
+                }
+            }
+
+            fn named(name: &str) -> Option<Self> {
+                Self::ALL.into_iter().find(|one| one.name() == name)
+            }
+        }
+    };
 }
 
-/// The device's behaviour at a point. The standards allow each of these choices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Choice {
-    /// The call takes effect only after everything in flight has arrived.
-    Before,
-    /// The call returns only after everything in flight has arrived.
-    After,
-    /// Later arrivals become visible late and all at once: when the program sleeps, or after a
-    /// bounded time.
-    Hold,
-    /// Later arrivals become visible one completion per poll.
-    Drip,
-    /// What is undefined gets random values: fields of a failed completion, `imm_data` of a message
-    /// without immediate data, an event after its acknowledgement.
-    Garbage,
-    /// The send queue is full until completions are polled, as on a NIC, and these completions come
-    /// late.
-    Full,
-    /// At `ibv_post_send`: the queue pair carries its requests out late, when the program sleeps or
-    /// after a bounded time. Other queue pairs continue, and of several late queue pairs the last
-    /// begins first. At `ibv_modify_qp`: flushed completions come late.
-    Late,
-    /// The last cache line of an RDMA WRITE or READ is placed first, and the rest of the message
-    /// later.
-    TailFirst,
-    /// The data of RDMA READs is taken late, after later requests without a fence.
-    ReadLate,
-    /// The call returns EINTR, as after a signal.
-    Interrupt,
-    /// The call fails with ENOMEM.
-    Refuse,
-    /// The message is lost.
-    Lose,
-    /// Completions of sends become visible after the next completion of a receive.
-    ReceiveFirst,
+named! {
+    /// A kind of call of the program at which the device may choose.
+    pub enum Call {
+        /// `ibv_req_notify_cq`.
+        Arm = "arm",
+        /// A poll of an empty queue, the first after the queue was not empty.
+        Poll = "poll",
+        /// A poll of a failed completion.
+        Error = "error",
+        /// `ibv_post_send`.
+        Post = "post",
+        /// `ibv_get_cq_event`.
+        Event = "event",
+        /// `ibv_post_recv`.
+        Receive = "receive",
+        /// `ibv_get_async_event`.
+        Async = "async",
+        /// `rdma_get_cm_event`.
+        Connection = "connection",
+        /// `ibv_modify_qp` to the error state.
+        Modify = "modify",
+        /// A poll of a message without immediate data.
+        Message = "message",
+        /// A registration of memory, as `ibv_reg_mr`.
+        Register = "register",
+        /// `rdma_ack_cm_event`.
+        Acknowledge = "acknowledge",
+        /// `ibv_post_send` to a queue pair without acknowledgements (UC, UD).
+        Unreliable = "unreliable",
+        /// `ibv_post_send` to a queue pair whose sends and receives complete in one queue.
+        Shared = "shared",
+    }
+}
+
+named! {
+    /// The device's behaviour at a point. The standards allow each of these choices.
+    pub enum Choice {
+        /// The call takes effect only after everything in flight has arrived.
+        Before = "before",
+        /// The call returns only after everything in flight has arrived.
+        After = "after",
+        /// Later arrivals become visible late and all at once: when the program sleeps, or after a
+        /// bounded time.
+        Hold = "hold",
+        /// Later arrivals become visible one completion per poll.
+        Drip = "drip",
+        /// What is undefined gets random values: fields of a failed completion, `imm_data` of a
+        /// message without immediate data, an event after its acknowledgement.
+        Garbage = "garbage",
+        /// The send queue is full until completions are polled, as on a NIC, and these completions
+        /// come late.
+        Full = "full",
+        /// At `ibv_post_send`: the queue pair carries its requests out late, when the program
+        /// sleeps or after a bounded time. Other queue pairs continue, and of several late queue
+        /// pairs the last begins first. At `ibv_modify_qp`: flushed completions come late.
+        Late = "late",
+        /// The last cache line of an RDMA WRITE or READ is placed first, and the rest of the
+        /// message later.
+        TailFirst = "tail-first",
+        /// The data of RDMA READs is taken late, after later requests without a fence.
+        ReadLate = "read-late",
+        /// The call returns EINTR, as after a signal.
+        Interrupt = "interrupt",
+        /// The call fails with ENOMEM.
+        Refuse = "refuse",
+        /// The message is lost.
+        Lose = "lose",
+        /// Completions of sends become visible after the next completion of a receive.
+        ReceiveFirst = "receive-first",
+    }
 }
 
 impl Call {
-    /// All kinds.
-    pub const ALL: [Call; 14] = [
-        Call::Arm,
-        Call::Poll,
-        Call::Error,
-        Call::Post,
-        Call::Event,
-        Call::Receive,
-        Call::Async,
-        Call::Connection,
-        Call::Modify,
-        Call::Message,
-        Call::Register,
-        Call::Acknowledge,
-        Call::Unreliable,
-        Call::Shared,
-    ];
-
     /// The possible choices at this kind of call; choices that find most mistakes come first.
     #[must_use]
     pub const fn choices(self) -> &'static [Choice] {
@@ -128,72 +142,14 @@ impl Call {
             Call::Shared => &[Choice::ReceiveFirst],
         }
     }
-
-    /// The name of the call in a schedule.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Call::Arm => "arm",
-            Call::Poll => "poll",
-            Call::Error => "error",
-            Call::Post => "post",
-            Call::Event => "event",
-            Call::Receive => "receive",
-            Call::Async => "async",
-            Call::Connection => "connection",
-            Call::Modify => "modify",
-            Call::Message => "message",
-            Call::Register => "register",
-            Call::Acknowledge => "acknowledge",
-            Call::Unreliable => "unreliable",
-            Call::Shared => "shared",
-        }
-    }
 }
 
 impl Choice {
-    /// All choices.
-    pub const ALL: [Choice; 13] = [
-        Choice::Before,
-        Choice::After,
-        Choice::Hold,
-        Choice::Drip,
-        Choice::Garbage,
-        Choice::Full,
-        Choice::Late,
-        Choice::TailFirst,
-        Choice::ReadLate,
-        Choice::Interrupt,
-        Choice::Refuse,
-        Choice::Lose,
-        Choice::ReceiveFirst,
-    ];
-
     /// May a right program end with a failure after this choice? Such a choice is tried alone, at
     /// the first visit of a place, and a failure alone shows no mistake.
     #[must_use]
     pub const fn may_end(self) -> bool {
         matches!(self, Choice::Refuse | Choice::Lose)
-    }
-
-    /// The name of the choice in a schedule.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Choice::Before => "before",
-            Choice::After => "after",
-            Choice::Hold => "hold",
-            Choice::Drip => "drip",
-            Choice::Garbage => "garbage",
-            Choice::Full => "full",
-            Choice::Late => "late",
-            Choice::TailFirst => "tail-first",
-            Choice::ReadLate => "read-late",
-            Choice::Interrupt => "interrupt",
-            Choice::Refuse => "refuse",
-            Choice::Lose => "lose",
-            Choice::ReceiveFirst => "receive-first",
-        }
     }
 }
 
@@ -315,8 +271,8 @@ impl FromStr for Site {
     fn from_str(text: &str) -> Result<Self, Bad> {
         let (call, place) =
             text.split_once('@').ok_or_else(|| Bad::new(text, "CALL@PLACE is expected"))?;
-        let call = Call::ALL.into_iter().find(|c| c.name() == call);
-        let call = call.ok_or_else(|| Bad::new(text, "there is no such kind of call"))?;
+        let call =
+            Call::named(call).ok_or_else(|| Bad::new(text, "there is no such kind of call"))?;
         let mut parts = place.split('%');
         let mut place = parts.next().unwrap_or_default().to_owned();
         for part in parts {
@@ -333,14 +289,8 @@ impl FromStr for Site {
 
 impl fmt::Display for ChoiceEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} object {} count {} {}",
-            self.site,
-            self.object,
-            self.count,
-            self.choice.name()
-        )
+        let ChoiceEntry { site, object, count, choice } = self;
+        write!(f, "{site} object {object} count {count} {}", choice.name())
     }
 }
 
@@ -352,8 +302,7 @@ impl FromStr for ChoiceEntry {
             return Err(Bad::new(text, "CALL@PLACE object N count N CHOICE is expected"));
         };
         let site: Site = site.parse()?;
-        let choices = site.call.choices();
-        let choice = choices.iter().copied().find(|c| c.name() == choice);
+        let choice = Choice::named(choice).filter(|choice| site.call.choices().contains(choice));
         let choice = choice.ok_or_else(|| Bad::new(text, "no such choice at this call"))?;
         Ok(ChoiceEntry { site, object: object.parse()?, count: count.parse()?, choice })
     }

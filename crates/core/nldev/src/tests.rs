@@ -6,6 +6,12 @@ use std::string::String;
 use std::vec;
 use std::vec::Vec;
 
+type Attribute<'a> = (u16, &'a [u8]);
+const FIRST: Attribute<'_> = (attr::DEV_INDEX, &0_u32.to_ne_bytes());
+const SECOND: Attribute<'_> = (attr::DEV_INDEX, &1_u32.to_ne_bytes());
+const EIGHTH: Attribute<'_> = (attr::DEV_INDEX, &7_u32.to_ne_bytes());
+const PORT: Attribute<'_> = (attr::PORT_INDEX, &1_u32.to_ne_bytes());
+
 fn text(devices: u32) -> String {
     (0..devices)
         .map(|n| {
@@ -26,7 +32,7 @@ fn text(devices: u32) -> String {
         .collect()
 }
 
-fn request(command: u16, flags: u16, attributes: &[(u16, &[u8])]) -> Vec<u8> {
+fn request(command: u16, flags: u16, attributes: &[Attribute<'_>]) -> Vec<u8> {
     let mut all = vec![0; 4];
     all.extend((numbers::CLIENT << 10 | command).to_ne_bytes());
     all.extend((flags | numbers::NLM_F_REQUEST).to_ne_bytes());
@@ -117,54 +123,50 @@ fn a_dump_names_every_device_and_ends() {
 
 #[test]
 fn a_device_and_a_port_are_found_by_their_numbers() {
-    let one = &1_u32.to_ne_bytes()[..];
-    let told = ask(&text(2), &request(command::GET, numbers::NLM_F_ACK, &[(attr::DEV_INDEX, one)]));
+    let told = ask(&text(2), &request(command::GET, numbers::NLM_F_ACK, &[SECOND]));
     assert_eq!(told.len(), 2, "the answer, and that it worked");
     let had = attributes(&told[0].2);
     assert!(had.contains(&(attr::NODE_GUID, 0x0200_00ff_fe00_0001_u64.to_ne_bytes().to_vec())));
     assert_eq!((told[1].0, &told[1].2[..4]), (numbers::NLMSG_ERROR, &[0; 4][..]));
 
-    let both = [(attr::DEV_INDEX, one), (attr::PORT_INDEX, one)];
-    let told = ask(&text(2), &request(command::PORT_GET, 0, &both));
+    let told = ask(&text(2), &request(command::PORT_GET, 0, &[SECOND, PORT]));
     let had = attributes(&told[0].2);
     assert!(had.contains(&(attr::NDEV_NAME, b"eth1\0".to_vec())));
     assert!(had.contains(&(attr::NDEV_INDEX, 3_u32.to_ne_bytes().to_vec())));
     assert!(had.contains(&(attr::PORT_STATE, vec![1])), "the second one is down");
-    let zero = &0_u32.to_ne_bytes()[..];
-    let first = [(attr::DEV_INDEX, zero), (attr::PORT_INDEX, one)];
-    let told = ask(&text(2), &request(command::PORT_GET, 0, &first));
+    let told = ask(&text(2), &request(command::PORT_GET, 0, &[FIRST, PORT]));
     assert!(attributes(&told[0].2).contains(&(attr::PORT_STATE, vec![4])));
 }
 
 #[test]
 fn what_is_not_there_or_not_named_is_an_error() {
-    let seven = &7_u32.to_ne_bytes()[..];
-    let zero = &0_u32.to_ne_bytes()[..];
-    let one = &1_u32.to_ne_bytes()[..];
-    let error = |command, flags, attributes: &[(u16, &[u8])]| {
-        error(&ask(&text(2), &request(command, flags, attributes)))
-    };
-    assert_eq!(error(command::GET, 0, &[]), numbers::EINVAL);
-    assert_eq!(error(command::GET, 0, &[(attr::DEV_INDEX, seven)]), numbers::EINVAL);
-    assert_eq!(error(command::GET, 0, &[(attr::DEV_INDEX, &[1, 0])]), numbers::EINVAL, "too short");
-    assert_eq!(error(command::PORT_GET, 0, &[(attr::DEV_INDEX, zero)]), numbers::EINVAL);
-    let port = [(attr::DEV_INDEX, zero), (attr::PORT_INDEX, seven)];
-    assert_eq!(error(command::PORT_GET, 0, &port), numbers::EINVAL);
-    assert_eq!(error(command::RES_QP_GET, numbers::NLM_F_DUMP, &[]), numbers::EINVAL);
-    let qp = [(attr::DEV_INDEX, zero), (attr::RES_LQPN, one)];
-    assert_eq!(error(command::RES_QP_GET, 0, &qp), numbers::ENOENT);
-    assert_eq!(error(command::NEWLINK, 0, &[(attr::DEV_NAME, b"rxe0\0")]), numbers::EINVAL);
-    assert_eq!(error(command::DELLINK, 0, &[(attr::DEV_INDEX, seven)]), numbers::EINVAL);
-    assert_eq!(error(command::DELLINK, 0, &[(attr::DEV_INDEX, zero)]), numbers::EOPNOTSUPP);
-    assert_eq!(error(command::SET, 0, &[(attr::DEV_INDEX, zero)]), numbers::EOPNOTSUPP);
-    assert_eq!(error(999, 0, &[]), numbers::EINVAL);
-    assert_eq!(error(command::GET_CHARDEV, 0, &[(attr::CHARDEV_TYPE, b"umad\0")]), numbers::ENODEV);
+    let port = (attr::PORT_INDEX, EIGHTH.1);
+    let qp = (attr::RES_LQPN, SECOND.1);
+    for (command, flags, attributes, errno) in [
+        (command::GET, 0, &[][..], numbers::EINVAL),
+        (command::GET, 0, &[EIGHTH], numbers::EINVAL),
+        // Too short.
+        (command::GET, 0, &[(attr::DEV_INDEX, &[1, 0])], numbers::EINVAL),
+        (command::PORT_GET, 0, &[FIRST], numbers::EINVAL),
+        (command::PORT_GET, 0, &[FIRST, port], numbers::EINVAL),
+        (command::RES_QP_GET, numbers::NLM_F_DUMP, &[], numbers::EINVAL),
+        (command::RES_QP_GET, 0, &[FIRST, qp], numbers::ENOENT),
+        (command::NEWLINK, 0, &[(attr::DEV_NAME, b"rxe0\0")], numbers::EINVAL),
+        (command::DELLINK, 0, &[EIGHTH], numbers::EINVAL),
+        (command::DELLINK, 0, &[FIRST], numbers::EOPNOTSUPP),
+        (command::SET, 0, &[FIRST], numbers::EOPNOTSUPP),
+        (999, 0, &[], numbers::EINVAL),
+        (command::GET_CHARDEV, 0, &[(attr::CHARDEV_TYPE, b"umad\0")], numbers::ENODEV),
+    ] {
+        let told = ask(&text(2), &request(command, flags, attributes));
+        assert_eq!(error(&told), errno, "{command} {attributes:?}");
+    }
 }
 
 /// SYS-18: a change of the devices reaches the caller with the names of the request.
 #[test]
 fn sys_18_a_change_has_the_names_of_the_request() {
-    let (text, one) = (text(2), &1_u32.to_ne_bytes()[..]);
+    let text = text(2);
     let table = Table::parse(text.as_bytes()).unwrap();
     let names = [
         (attr::DEV_NAME, &b"rxe0\0"[..]),
@@ -173,7 +175,7 @@ fn sys_18_a_change_has_the_names_of_the_request() {
     ];
     let requests = [
         request(command::NEWLINK, numbers::NLM_F_ACK, &names),
-        request(command::DELLINK, numbers::NLM_F_ACK, &[(attr::DEV_INDEX, one)]),
+        request(command::DELLINK, numbers::NLM_F_ACK, &[SECOND]),
     ];
     let wanted = [
         LinkChange::Add { name: b"rxe0", driver: b"rxe", interface: b"eth0" },
@@ -226,9 +228,9 @@ fn has(attributes: &[(u16, Vec<u8>)], kind: u16, value: &[u8]) -> bool {
 /// SYS-10: a list has the objects of the device in all processes, and a summary counts them.
 #[test]
 fn objects_are_those_of_all_processes() {
-    let (zero, all) = (&0_u32.to_ne_bytes()[..], objects());
+    let all = objects();
     for (command, object) in OBJECTS {
-        let asked = request(command, numbers::NLM_F_DUMP, &[(attr::DEV_INDEX, zero)]);
+        let asked = request(command, numbers::NLM_F_DUMP, &[FIRST]);
         let told = ask_with(&text(1), Some(&all), &asked);
         assert_eq!((told.len(), told[2].0), (3, numbers::NLMSG_DONE), "{object:?}");
         for (message, pid) in told.iter().zip([42_u32, 43]) {
@@ -239,13 +241,13 @@ fn objects_are_those_of_all_processes() {
         let none = ask(&text(1), &asked);
         assert_eq!((none.len(), none[0].0), (1, numbers::NLMSG_DONE));
     }
-    let nine = &9_u32.to_ne_bytes()[..];
-    let one = request(command::RES_QP_GET, 0, &[(attr::DEV_INDEX, zero), (attr::RES_LQPN, nine)]);
+    let number = (attr::RES_LQPN, &9_u32.to_ne_bytes()[..]);
+    let one = request(command::RES_QP_GET, 0, &[FIRST, number]);
     let qp = attributes(&ask_with(&text(1), Some(&all), &one)[0].2);
     assert!(has(&qp, attr::RES_RQPN, &10_u32.to_ne_bytes()) && has(&qp, attr::RES_STATE, &[3]));
     assert!(has(&qp, attr::RES_SQ_PSN, &12_u32.to_ne_bytes()) && has(&qp, attr::RES_TYPE, &[2]));
 
-    let asked = request(command::RES_GET, 0, &[(attr::DEV_INDEX, zero)]);
+    let asked = request(command::RES_GET, 0, &[FIRST]);
     let had = attributes(&ask_with(&text(2), Some(&all), &asked)[0].2);
     let summary = attributes(&had.iter().find(|a| a.0 == attr::RES_SUMMARY).unwrap().1);
     assert_eq!(summary.len(), OBJECTS.len());
@@ -258,8 +260,7 @@ fn objects_are_those_of_all_processes() {
 /// SYS-10: the counters of a device are the sums over the processes.
 #[test]
 fn counters_are_sums() {
-    let (zero, one) = (&0_u32.to_ne_bytes()[..], &1_u32.to_ne_bytes()[..]);
-    let asked = request(command::STAT_GET, 0, &[(attr::DEV_INDEX, zero), (attr::PORT_INDEX, one)]);
+    let asked = request(command::STAT_GET, 0, &[FIRST, PORT]);
     let had = attributes(&ask_with(&text(1), Some(&objects()), &asked)[0].2);
     let all = attributes(&had.iter().find(|a| a.0 == attr::STAT_HWCOUNTERS).unwrap().1);
     assert_eq!(all.len(), COUNTERS.len());
@@ -271,28 +272,23 @@ fn counters_are_sums() {
         assert!(has(&entry, attr::STAT_HWCOUNTER_ENTRY_VALUE, &sum.to_ne_bytes()), "{name}");
     }
     let text = objects();
-    assert_eq!(
-        Objects::parse(text.as_bytes()).unwrap().counters(b"adverb_eth1"),
-        Counts::default()
-    );
+    let objects = Objects::parse(text.as_bytes()).unwrap();
+    assert_eq!(objects.counters(b"adverb_eth1"), Counts::default());
 }
 
 /// SYS-10: what is not known is refused.
 #[test]
 fn without_objects_a_question_for_them_is_refused() {
-    let zero = &0_u32.to_ne_bytes()[..];
-    let ask = |command, attributes: &[(u16, &[u8])]| {
+    let ask = |command, attributes: &[Attribute<'_>]| {
         let asked = request(command, numbers::NLM_F_DUMP, attributes);
         (needs_objects(&asked), error(&ask_with(&text(1), None, &asked)))
     };
-    let device = [(attr::DEV_INDEX, zero)];
     assert_eq!(ask(command::RES_GET, &[]), (true, numbers::ENODATA));
     for (command, _) in OBJECTS {
-        assert_eq!(ask(command, &device), (true, numbers::ENODATA));
+        assert_eq!(ask(command, &[FIRST]), (true, numbers::ENODATA));
     }
-    assert_eq!(ask(command::RES_CM_ID_GET, &device), (false, numbers::EOPNOTSUPP));
-    let one = &1_u32.to_ne_bytes()[..];
-    let asked = request(command::STAT_GET, 0, &[(attr::DEV_INDEX, zero), (attr::PORT_INDEX, one)]);
+    assert_eq!(ask(command::RES_CM_ID_GET, &[FIRST]), (false, numbers::EOPNOTSUPP));
+    let asked = request(command::STAT_GET, 0, &[FIRST, PORT]);
     assert!(needs_objects(&asked));
     assert_eq!(error(&ask_with(&text(1), None, &asked)), numbers::ENODATA);
     assert!(!needs_objects(&request(command::GET, numbers::NLM_F_DUMP, &[])));

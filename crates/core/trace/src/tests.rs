@@ -1,223 +1,128 @@
-//! Stories built from hand-made records, and the files written from them.
-use crate::{Done, Kind, ProcessRecords, Record, Request, Story, Track, calls, lines, perfetto};
+//! Stories of hand-made records, and the files written from them.
+use crate::{Kind, ProcessRecords, Story, Track, calls, lines, perfetto};
+use serde_json::{Value, json};
 use std::collections::HashMap;
 
 const SENDER: u32 = 0x11;
 const RECEIVER: u32 = 0x22;
 
-fn request(wr_id: u64, opcode: u32, bytes: u64, signaled: bool) -> Request {
-    Request { wr_id, opcode, bytes, signaled, solicited: false }
+/// The text of a part.
+fn text(records: impl IntoIterator<Item = Value>) -> String {
+    records.into_iter().map(|record| format!("{record}\n")).collect()
 }
 
-fn made(qp: u32, dest: u32, first: u32) -> Vec<Record> {
-    let nothing = Record::Modified {
-        t: 2,
-        qp,
-        state: None,
-        mtu: None,
-        dest: None,
-        sq_psn: None,
-        rq_psn: None,
-    };
-    let with = |f: fn(&mut Record, u32), value| {
-        let mut record = nothing.clone();
-        f(&mut record, value);
-        record
-    };
+fn part(text: &str) -> ProcessRecords {
+    ProcessRecords::of(text.as_bytes()).unwrap()
+}
+
+/// A process with a connected queue pair.
+fn begun(pid: u32, qp: u32, dest: u32, first: u32) -> Vec<Value> {
     vec![
-        Record::QueuePair {
-            t: 1,
-            qp,
-            transport: "Rc".into(),
-            send_cq: Some(1),
-            recv_cq: Some(2),
-            srq: None,
-        },
-        with(
-            |r, v| {
-                if let Record::Modified { dest, mtu, .. } = r {
-                    (*dest, *mtu) = (Some(v), Some(1024))
-                }
-            },
-            dest,
-        ),
-        with(
-            |r, v| {
-                if let Record::Modified { sq_psn, .. } = r {
-                    *sq_psn = Some(v)
-                }
-            },
-            first,
-        ),
+        json!({"k": "process", "t": 0, "pid": pid, "name": "p", "command": ["p"], "wall": 5}),
+        json!({"k": "queue_pair", "t": 1, "qp": qp, "transport": "Rc", "send_cq": 1, "recv_cq": 2}),
+        json!({"k": "modified", "t": 2, "qp": qp, "mtu": 1024, "dest": dest}),
+        json!({"k": "modified", "t": 2, "qp": qp, "sq_psn": first}),
     ]
 }
 
-fn packet(t: u64, sent: bool, opcode: u8, qp: u32, psn: u32) -> Record {
+fn request(wr_id: u64, opcode: u32, bytes: u64, signaled: bool) -> Value {
+    json!({"wr_id": wr_id, "opcode": opcode, "bytes": bytes, "signaled": signaled,
+        "solicited": false})
+}
+
+fn packet(t: u64, sent: bool, opcode: u8, qp: u32, psn: u32, note: &str) -> Value {
     let (src, dst) =
         if qp == RECEIVER { ("10.0.0.1", "10.0.0.2") } else { ("10.0.0.2", "10.0.0.1") };
-    Record::Packet {
-        t,
-        tid: 9,
-        sent,
-        src: src.into(),
-        dst: dst.into(),
-        opcode,
-        qp,
-        psn,
-        from: None,
-        syndrome: (opcode == 0x11).then_some(0),
-        bytes: 100,
-        note: "".into(),
-    }
+    let syndrome = (opcode == 0x11).then_some(0);
+    json!({
+        "k": "packet", "t": t, "tid": 9, "sent": sent, "src": src, "dst": dst, "opcode": opcode,
+        "qp": qp, "psn": psn, "syndrome": syndrome, "bytes": 100, "note": note,
+    })
 }
 
-fn done(qp: u32, wr_id: u64, opcode: u32) -> Done {
-    Done { qp, wr_id, status: 0, opcode, bytes: 1500 }
+fn done(qp: u32, wr_id: u64, opcode: u32) -> Value {
+    json!({"qp": qp, "wr_id": wr_id, "status": 0, "opcode": opcode, "bytes": 1500})
 }
 
-/// A message of two packets to another process, which sleeps; and the answer.
-fn message() -> Vec<ProcessRecords> {
-    let process =
-        |pid| Record::Process { t: 0, pid, name: "p".into(), command: vec!["p".into()], wall: 5 };
-    let mut sender = vec![process(7)];
-    sender.extend(made(SENDER, RECEIVER, 0xff_ffff));
+fn completion(t: u64, cq: u32, of: Value) -> Value {
+    json!({"k": "completion", "t": t, "tid": 9, "cq": cq, "of": of})
+}
+
+/// The text of the parts of a message of two packets to another process, which sleeps; and of the
+/// answer.
+fn message_text() -> [String; 2] {
+    let packet = |t, sent, opcode, qp, psn| packet(t, sent, opcode, qp, psn, "");
+    let mut sender = begun(7, SENDER, RECEIVER, 0xff_ffff);
+    // The first is unsignaled, so it is completed together with the next request.
+    let requests = [request(1, 0, 10, false), request(2, 2, 1500, true), request(3, 2, 8, true)];
     sender.extend([
-        // Unsignaled, so it is completed together with the next request.
-        Record::Post {
-            t: 100,
-            d: 50,
-            tid: 7,
-            call: "ibv_post_send".into(),
-            qp: SENDER,
-            requests: vec![
-                request(1, 0, 10, false),
-                request(2, 2, 1500, true),
-                request(3, 2, 8, true),
-            ],
-            taken: 2,
-            result: 12,
-        },
+        json!({"k": "post", "t": 100, "d": 50, "tid": 7, "call": "ibv_post_send", "qp": SENDER,
+            "requests": requests, "taken": 2, "result": 12}),
         packet(110, true, 0x0a, RECEIVER, 0xff_ffff),
         packet(111, true, 0x00, RECEIVER, 0),
         packet(112, true, 0x02, RECEIVER, 1),
         // A retransmission, as after a loss.
         packet(130, true, 0x02, RECEIVER, 1),
         packet(140, false, 0x11, SENDER, 1),
-        Record::Completion { t: 141, tid: 9, cq: 1, of: done(SENDER, 2, 0) },
-        Record::Poll {
-            t: 120,
-            d: 30,
-            tid: 7,
-            call: "ibv_poll_cq".into(),
-            cq: 1,
-            empty: 0,
-            done: vec![done(SENDER, 2, 0)],
-            result: 1,
-        },
-        Record::End { t: 400 },
+        completion(141, 1, done(SENDER, 2, 0)),
+        json!({"k": "poll", "t": 120, "d": 30, "tid": 7, "call": "ibv_poll_cq", "cq": 1, "empty": 0,
+            "done": [done(SENDER, 2, 0)], "result": 1}),
+        json!({"k": "end", "t": 400}),
     ]);
-    let mut receiver = vec![process(8)];
-    receiver.extend(made(RECEIVER, SENDER, 500));
+    let mut receiver = begun(8, RECEIVER, SENDER, 500);
     receiver.extend([
-        Record::Receive {
-            t: 20,
-            d: 5,
-            tid: 8,
-            call: "ibv_post_recv".into(),
-            qp: Some(RECEIVER),
-            srq: None,
-            requests: vec![request(40, 128, 4096, true)],
-            taken: 1,
-            result: 0,
-        },
-        Record::Arm {
-            t: 30,
-            d: 2,
-            tid: 8,
-            call: "ibv_req_notify_cq".into(),
-            cq: 2,
-            solicited: false,
-            result: 0,
-        },
+        json!({"k": "receive", "t": 20, "d": 5, "tid": 8, "call": "ibv_post_recv", "qp": RECEIVER,
+            "requests": [request(40, 128, 4096, true)], "taken": 1, "result": 0}),
+        json!({"k": "arm", "t": 30, "d": 2, "tid": 8, "call": "ibv_req_notify_cq", "cq": 2,
+            "solicited": false, "result": 0}),
         packet(120, false, 0x0a, RECEIVER, 0xff_ffff),
         packet(121, false, 0x00, RECEIVER, 0),
         packet(132, false, 0x02, RECEIVER, 1),
-        Record::Completion { t: 133, tid: 9, cq: 2, of: done(RECEIVER, 40, 128) },
-        Record::Event { t: 134, tid: 9, cq: 2 },
+        completion(133, 2, done(RECEIVER, 40, 128)),
+        json!({"k": "event", "t": 134, "tid": 9, "cq": 2}),
         packet(135, true, 0x11, SENDER, 1),
-        Record::Taken {
-            t: 40,
-            d: 100,
-            tid: 8,
-            call: "ibv_get_cq_event".into(),
-            cq: Some(2),
-            errno: 0,
-        },
-        Record::Poll {
-            t: 150,
-            d: 3,
-            tid: 8,
-            call: "ibv_poll_cq".into(),
-            cq: 2,
-            empty: 0,
-            done: vec![done(RECEIVER, 40, 128)],
-            result: 1,
-        },
-        Record::Poll {
-            t: 160,
-            d: 9,
-            tid: 8,
-            call: "ibv_poll_cq".into(),
-            cq: 2,
-            empty: 17,
-            done: Vec::new(),
-            result: 0,
-        },
+        json!({"k": "taken", "t": 40, "d": 100, "tid": 8, "call": "ibv_get_cq_event", "cq": 2,
+            "errno": 0}),
+        json!({"k": "poll", "t": 150, "d": 3, "tid": 8, "call": "ibv_poll_cq", "cq": 2, "empty": 0,
+            "done": [done(RECEIVER, 40, 128)], "result": 1}),
+        json!({"k": "poll", "t": 160, "d": 9, "tid": 8, "call": "ibv_poll_cq", "cq": 2, "empty": 17,
+            "done": [], "result": 0}),
     ]);
-    [sender, receiver].map(|records| ProcessRecords { records, cut: 0 }).to_vec()
+    [sender, receiver].map(text)
+}
+
+fn message() -> [ProcessRecords; 2] {
+    message_text().map(|text| part(&text))
 }
 
 /// The sender's part of messages through shared memory: a WRITE performed by the initiator, a SEND
 /// of 1500 bytes in one packet, and a WRITE carried by a packet.
 fn near() -> ProcessRecords {
-    let mut records =
-        vec![Record::Process { t: 0, pid: 7, name: "p".into(), command: Vec::new(), wall: 5 }];
-    records.extend(made(SENDER, RECEIVER, 7));
-    let post = |t, wr_id, opcode, bytes| Record::Post {
-        t,
-        d: 5,
-        tid: 7,
-        call: "ibv_post_send".into(),
-        qp: SENDER,
-        requests: vec![request(wr_id, opcode, bytes, true)],
-        taken: 1,
-        result: 0,
+    let mut records = begun(7, SENDER, RECEIVER, 7);
+    let post = |t, wr_id, opcode, bytes| {
+        json!({"k": "post", "t": t, "d": 5, "tid": 7, "call": "ibv_post_send", "qp": SENDER,
+            "requests": [request(wr_id, opcode, bytes, true)], "taken": 1, "result": 0})
     };
-    let ended =
-        |t, wr_id, opcode| Record::Completion { t, tid: 9, cq: 1, of: done(SENDER, wr_id, opcode) };
-    let through_memory = |mut record: Record| {
-        if let Record::Packet { note, .. } = &mut record {
-            *note = "sent through shared memory".into();
-        }
-        record
-    };
+    let ended = |t, wr_id, opcode| completion(t, 1, done(SENDER, wr_id, opcode));
+    let packet =
+        |t, sent, opcode, qp, psn| packet(t, sent, opcode, qp, psn, "sent through shared memory");
     records.extend([
         post(100, 1, 0, 3000),
         ended(101, 1, 1),
         post(110, 2, 2, 1500),
-        through_memory(packet(111, true, 0x04, RECEIVER, 7)),
-        through_memory(packet(112, false, 0x11, SENDER, 7)),
+        packet(111, true, 0x04, RECEIVER, 7),
+        packet(112, false, 0x11, SENDER, 7),
         ended(113, 2, 0),
         post(120, 3, 0, 3000),
         ended(121, 3, 1),
         post(130, 4, 0, 8),
-        through_memory(packet(131, true, 0x0a, RECEIVER, 8)),
+        packet(131, true, 0x0a, RECEIVER, 8),
         // A retransmission.
-        through_memory(packet(132, true, 0x0a, RECEIVER, 8)),
-        through_memory(packet(133, false, 0x11, SENDER, 8)),
+        packet(132, true, 0x0a, RECEIVER, 8),
+        packet(133, false, 0x11, SENDER, 8),
         ended(134, 4, 1),
     ]);
-    ProcessRecords { records, cut: 0 }
+    part(&text(records))
 }
 
 /// TRC-3: within the host a packet holds more bytes, and requests without a packet take no PSN.
@@ -316,22 +221,11 @@ fn requests_last_to_their_completion() {
 /// TRC-5: the part of a process killed in the middle of a line.
 #[test]
 fn a_cut_part_is_read() {
-    let whole: Vec<u8> = message()[1]
-        .records
-        .iter()
-        .flat_map(|record| {
-            let mut line = serde_json::to_vec(record).unwrap();
-            line.push(b'\n');
-            line
-        })
-        .collect();
-    let (part, cut) = (
-        ProcessRecords::of(&whole[..]).unwrap(),
-        ProcessRecords::of(&whole[..whole.len() - 7]).unwrap(),
-    );
-    assert_eq!((part.records.len(), part.cut), (message()[1].records.len(), 0));
-    assert_eq!((cut.records.len(), cut.cut), (part.records.len() - 1, 1));
-    let story = Story::of(&[message()[0].clone(), cut]);
+    let [sender, whole] = message_text();
+    let (receiver, cut) = (part(&whole), part(&whole[..whole.len() - 7]));
+    assert_eq!((receiver.records.len(), receiver.cut), (whole.lines().count(), 0));
+    assert_eq!((cut.records.len(), cut.cut), (receiver.records.len() - 1, 1));
+    let story = Story::of(&[part(&sender), cut]);
     assert_eq!(
         story.processes.iter().map(|p| (p.ended, p.cut)).collect::<Vec<_>>(),
         [(true, 0), (false, 1)]
@@ -480,15 +374,10 @@ fn calls_are_known_by_their_arguments() {
 /// HUN-18: choices of a hunt have a track, with the effect, the rule and the place.
 #[test]
 fn choices_have_a_track() {
-    let choice = Record::Choice {
-        t: 5,
-        tid: 9,
-        name: "poll after".into(),
-        effect: "completions came late".into(),
-        rule: "arm, and poll again".into(),
-        place: "a.out in f, f.c:3".into(),
-    };
-    let story = Story::of(&[ProcessRecords { records: vec![choice], cut: 0 }]);
+    let choice = json!({"k": "choice", "t": 5, "tid": 9, "name": "poll after",
+        "effect": "completions came late", "rule": "arm, and poll again",
+        "place": "a.out in f, f.c:3"});
+    let story = Story::of(&[part(&text([choice]))]);
     assert_eq!(story.tracks, [(0, Track::Named("choices of the hunt".into()))]);
     assert_eq!((story.nodes[0].kind, &*story.nodes[0].name), (Kind::Instant, "poll after"));
     assert_eq!(story.nodes[0].arguments.len(), 4);

@@ -26,20 +26,16 @@ impl Pd {
     /// [`Error::NoAddress`](crate::Error::NoAddress) if the device has no address of this family;
     /// EINVAL for the zero GID.
     pub fn create_ah(&self, gid: Gid) -> Result<Ah> {
-        Ah::new(self, gid)
+        let context = self.context();
+        let is_v4 = gid.ipv4().is_some();
+        let fits = |g: &Gid| !g.is_zero() && g.ipv4().is_some() == is_v4;
+        let source = context.lower().gids().iter().position(fits);
+        let index = source.and_then(|i| u8::try_from(i).ok()).ok_or(Error::NoAddress)?;
+        Ok(Ah { av: path(context, index, gid)?, _pd: self.clone() })
     }
 }
 
 impl Ah {
-    pub(crate) fn new(pd: &Pd, gid: Gid) -> Result<Self> {
-        let context = pd.context();
-        let is_v4 = gid.ipv4().is_some();
-        let fits = |g: &Gid| !g.is_zero() && g.ipv4().is_some() == is_v4;
-        let source = context.raw().gids().iter().position(fits);
-        let index = source.and_then(|i| u8::try_from(i).ok()).ok_or(Error::NoAddress)?;
-        Ok(Ah { av: path(context, index, gid)?, _pd: pd.clone() })
-    }
-
     /// The destination.
     #[must_use]
     pub fn gid(&self) -> Gid {
@@ -61,5 +57,5 @@ pub(crate) fn path(context: &crate::Context, index: u8, dgid: Gid) -> Result<Add
         port_num: PORT,
         ..AhAttr::default()
     };
-    Ok(context.raw().resolve(&attr)?)
+    Ok(context.lower().resolve(&attr)?)
 }

@@ -36,7 +36,7 @@ impl Context {
     /// Takes an asynchronous event if an event waits.
     #[must_use]
     pub fn try_async_event(&self) -> Option<AsyncEvent> {
-        let (kind, element) = self.raw().try_async_event()?;
+        let (kind, element) = self.lower().try_async_event()?;
         Some(self.async_event_of(kind, &element))
     }
 
@@ -99,7 +99,7 @@ impl Context {
         };
         // The event contains numbers only. So it is acknowledged at once, and the end of the object
         // does not wait for the program.
-        self.raw().ack_async_event(element);
+        self.lower().ack_async_event(element);
         AsyncEvent { kind, to }
     }
 
@@ -137,7 +137,7 @@ impl AsyncEvents {
     }
 
     fn poll(&self, cx: &mut TaskContext<'_>) -> Poll<Result<AsyncEvent>> {
-        self.context.raw().poll_async_event(cx).map(|polled| match polled {
+        self.context.lower().poll_async_event(cx).map(|polled| match polled {
             Ok((kind, element)) => Ok(self.context.async_event_of(kind, &element)),
             Err(e) => Err(Error::from_wait(e)),
         })

@@ -20,29 +20,35 @@ impl Rights {
     pub const ALL: Rights =
         Rights::LOCAL.remote_read().remote_write().remote_atomic().remote_flush().windows();
 
-    /// Peers may read the buffer (RDMA READ).
-    pub const fn remote_read(self) -> Self {
-        Rights(self.0.union(Access::REMOTE_READ))
-    }
-    /// Peers may write the buffer (RDMA WRITE).
-    pub const fn remote_write(self) -> Self {
-        Rights(self.0.union(Access::REMOTE_WRITE))
-    }
-    /// Peers may use atomics on the buffer.
-    pub const fn remote_atomic(self) -> Self {
-        Rights(self.0.union(Access::REMOTE_ATOMIC))
-    }
-    /// Peers may flush the buffer.
-    pub const fn remote_flush(self) -> Self {
-        Rights(self.0.union(Access::FLUSH_GLOBAL).union(Access::FLUSH_PERSISTENT))
-    }
-    /// Memory windows may be bound to the buffer.
-    pub const fn windows(self) -> Self {
-        Rights(self.0.union(Access::MW_BIND))
-    }
     pub(crate) const fn access(self) -> Access {
         self.0
     }
+}
+
+/// Each right, for a [`Rights`] value and for the builder of a buffer.
+macro_rules! rights {
+    ($(#[doc = $doc:literal] $name:ident = $access:expr;)*) => {
+        impl Rights {
+            $(#[doc = $doc] pub const fn $name(self) -> Self { Rights(self.0.union($access)) })*
+        }
+
+        impl BufferBuilder<'_> {
+            $(#[doc = $doc] pub fn $name(self) -> Self { let rights = self.rights.$name(); self.rights(rights) })*
+        }
+    };
+}
+
+rights! {
+    /// Peers may read the buffer (RDMA READ).
+    remote_read = Access::REMOTE_READ;
+    /// Peers may write the buffer (RDMA WRITE).
+    remote_write = Access::REMOTE_WRITE;
+    /// Peers may use atomics on the buffer.
+    remote_atomic = Access::REMOTE_ATOMIC;
+    /// Peers may flush the buffer.
+    remote_flush = Access::FLUSH_GLOBAL.union(Access::FLUSH_PERSISTENT);
+    /// Memory windows may be bound to the buffer.
+    windows = Access::MW_BIND;
 }
 
 impl Default for Rights {
@@ -72,42 +78,14 @@ impl Pd {
 
     /// Starts a builder for a buffer of `len` zeroed bytes, which peers can be given rights to.
     pub fn create_buffer(&self, len: usize) -> BufferBuilder<'_> {
-        BufferBuilder::new(self, len)
+        BufferBuilder { pd: self, len, rights: Rights::LOCAL }
     }
 }
 
-impl<'a> BufferBuilder<'a> {
-    pub(crate) fn new(pd: &'a Pd, len: usize) -> Self {
-        BufferBuilder { pd, len, rights: Rights::LOCAL }
-    }
+impl BufferBuilder<'_> {
     /// Sets all rights at once.
     pub fn rights(mut self, rights: Rights) -> Self {
         self.rights = rights;
-        self
-    }
-    /// Peers may read the buffer (RDMA READ).
-    pub fn remote_read(mut self) -> Self {
-        self.rights = self.rights.remote_read();
-        self
-    }
-    /// Peers may write the buffer (RDMA WRITE).
-    pub fn remote_write(mut self) -> Self {
-        self.rights = self.rights.remote_write();
-        self
-    }
-    /// Peers may use atomics on the buffer.
-    pub fn remote_atomic(mut self) -> Self {
-        self.rights = self.rights.remote_atomic();
-        self
-    }
-    /// Peers may flush the buffer.
-    pub fn remote_flush(mut self) -> Self {
-        self.rights = self.rights.remote_flush();
-        self
-    }
-    /// Memory windows may be bound to the buffer.
-    pub fn windows(mut self) -> Self {
-        self.rights = self.rights.windows();
         self
     }
     /// Allocates and registers the buffer.
@@ -151,7 +129,7 @@ impl DeviceObject for BufferInner {
 impl Buffer {
     pub(crate) fn register(pd: &Pd, mapping: Mapping, rights: Rights) -> Result<Self> {
         let mr =
-            pd.raw().reg_mapping(&mapping, 0, mapping.len(), mapping.addr(), rights.access())?;
+            pd.lower().reg_mapping(&mapping, 0, mapping.len(), mapping.addr(), rights.access())?;
         Ok(Buffer(Handle::new(BufferInner { mr, mapping, rights, pd: pd.clone() })))
     }
 

@@ -61,51 +61,19 @@ impl<'a, const N: usize> From<&'a [BufSlice<'a>; N]> for Slices<'a> {
         Slices::Many(slices)
     }
 }
-
 impl<'a> From<LentSlice<'a>> for Slices<'a> {
     fn from(slice: LentSlice<'a>) -> Self {
         Slices::Lent(slice)
     }
 }
 
-impl<'a> From<()> for Data<'a> {
-    fn from((): ()) -> Self {
-        Data::Slices(Slices::None)
-    }
-}
-impl<'a> From<Slices<'a>> for Data<'a> {
-    fn from(slices: Slices<'a>) -> Self {
-        Data::Slices(slices)
-    }
-}
-impl<'a> From<BufSlice<'a>> for Data<'a> {
-    fn from(slice: BufSlice<'a>) -> Self {
-        Data::Slices(slice.into())
-    }
-}
-impl<'a> From<&BufSlice<'a>> for Data<'a> {
-    fn from(slice: &BufSlice<'a>) -> Self {
-        Data::Slices(slice.into())
-    }
-}
-impl<'a> From<&'a Buffer> for Data<'a> {
-    fn from(buffer: &'a Buffer) -> Self {
-        Data::Slices(buffer.into())
-    }
-}
-impl<'a> From<&'a [BufSlice<'a>]> for Data<'a> {
-    fn from(slices: &'a [BufSlice<'a>]) -> Self {
+/// Everything that is registered memory for a receive is data for a send.
+impl<'a, T> From<T> for Data<'a>
+where
+    Slices<'a>: From<T>,
+{
+    fn from(slices: T) -> Self {
         Data::Slices(slices.into())
-    }
-}
-impl<'a, const N: usize> From<&'a [BufSlice<'a>; N]> for Data<'a> {
-    fn from(slices: &'a [BufSlice<'a>; N]) -> Self {
-        Data::Slices(slices.into())
-    }
-}
-impl<'a> From<LentSlice<'a>> for Data<'a> {
-    fn from(slice: LentSlice<'a>) -> Self {
-        Data::Slices(slice.into())
     }
 }
 impl<'a> From<&'a [u8]> for Data<'a> {

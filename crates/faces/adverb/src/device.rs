@@ -98,7 +98,7 @@ impl Device {
 
 /// An open device. A context is cheap to clone. All objects that are made from it keep it open.
 #[derive(Clone, Debug)]
-pub struct Context(Arc<adverb_device::Context>);
+pub struct Context(pub(crate) Arc<adverb_device::Context>);
 
 impl Context {
     /// The device.
@@ -149,9 +149,5 @@ impl Context {
     #[must_use]
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         self.0.node().named_counters()
-    }
-
-    pub(crate) fn raw(&self) -> &Arc<adverb_device::Context> {
-        &self.0
     }
 }

@@ -5,18 +5,23 @@ use adverb_device::{Errno, Why};
 use std::fmt;
 use std::sync::Arc;
 
+const NEEDS_DESTINATION: &str = "a request on a UD queue pair needs a destination: .to(..)";
+const TAKES_NO_DESTINATION: &str = "only a request on a UD queue pair takes a destination";
+
 /// The result of this crate's calls.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// A call that failed. [`Error::errno`] is the errno of the C ABI; [`Error::cause`] is the device's
 /// typed reason, if there is a typed reason.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The device refused the call: an errno and a reason.
-    Device(adverb_device::Error),
+    #[error("{0}")]
+    Device(#[source] adverb_device::Error),
     /// The queue pair's state does not allow the request. Usually the queue pair is not connected
     /// yet (IBTA 10.3.1).
+    #[error("{op} needs a connected queue pair, but this queue pair is in state {state:?}")]
     NotConnected {
         /// The operation.
         op: &'static str,
@@ -24,6 +29,7 @@ pub enum Error {
         state: QpState,
     },
     /// The queue is full. Poll completions and post again (`ENOMEM` in C).
+    #[error("{queue} is full ({depth} work requests)")]
     QueueFull {
         /// Which queue.
         queue: &'static str,
@@ -31,6 +37,7 @@ pub enum Error {
         depth: u32,
     },
     /// A range leaves the memory that it refers to.
+    #[error("bytes {start}..{end} are not inside of {len} bytes")]
     OutOfRange {
         /// The first byte.
         start: u64,
@@ -40,6 +47,7 @@ pub enum Error {
         len: u64,
     },
     /// A one-sided operation is longer than the remote memory that it names.
+    #[error("the operation covers {needed} bytes, the remote memory has {len}")]
     RemoteTooShort {
         /// The length of the operation in bytes.
         needed: u64,
@@ -47,16 +55,19 @@ pub enum Error {
         len: u64,
     },
     /// An atomic access at an address that is not a multiple of 8.
+    #[error("atomic access at offset {offset}: not aligned to 8 bytes")]
     Misaligned {
         /// The offset in bytes.
         offset: u64,
     },
     /// A UD request lacks an address handle, or a request of another transport has one.
+    #[error("{}", if *needed { NEEDS_DESTINATION } else { TAKES_NO_DESTINATION })]
     Destination {
         /// Whether this transport needs an address handle.
         needed: bool,
     },
     /// No device has this name.
+    #[error("there is no device {name:?}; there are {}", available.join(", "))]
     NoSuchDevice {
         /// The name that the program asked for.
         name: String,
@@ -64,8 +75,10 @@ pub enum Error {
         available: Vec<String>,
     },
     /// The device has no address, or none of the wanted family.
+    #[error("the device has no such address")]
     NoAddress,
     /// Other handles or objects still use the object. The object ends with the last of them.
+    #[error("{what} is still used by {users} other handle(s) or object(s)")]
     Busy {
         /// The object.
         what: &'static str,
@@ -73,23 +86,30 @@ pub enum Error {
         users: usize,
     },
     /// A work request completed unsuccessfully ([`Completion::ok`](crate::Completion::ok)).
+    #[error(transparent)]
     Failed(Box<Failure>),
     /// Completions were lost because the completion queue was full. The queue is in error and takes
     /// no more completions. The completions in it can still be polled.
+    #[error("completions were lost: the completion queue of {depth} entries overflowed")]
     CqOverflow {
         /// The capacity of the queue.
         depth: u32,
     },
     /// No event or completion arrived in time.
+    #[error("nothing came in time")]
     TimedOut,
     /// No event waits, and the descriptor is non-blocking.
+    #[error("no event is waiting")]
     WouldBlock,
     /// A signal interrupted the wait, or the program interrupted the channel.
+    #[error("interrupted")]
     Interrupted,
     /// The events of this queue go to its channel. Wait on the channel instead.
+    #[error("the events of this completion queue go to its channel")]
     HasChannel,
     /// Setting up a connection failed.
-    Connect(Arc<ConnectError>),
+    #[error("connecting: {0}")]
+    Connect(#[source] Arc<ConnectError>),
 }
 
 /// A work request that failed.
@@ -157,57 +177,6 @@ impl Error {
     }
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Device(e) => write!(f, "{e}"),
-            Error::NotConnected { op, state } => {
-                write!(
-                    f,
-                    "{op} needs a connected queue pair, but this queue pair is in state {state:?}"
-                )
-            }
-            Error::QueueFull { queue, depth } => {
-                write!(f, "{queue} is full ({depth} work requests)")
-            }
-            Error::OutOfRange { start, end, len } => {
-                write!(f, "bytes {start}..{end} are not inside of {len} bytes")
-            }
-            Error::RemoteTooShort { needed, len } => {
-                write!(f, "the operation covers {needed} bytes, the remote memory has {len}")
-            }
-            Error::Misaligned { offset } => {
-                write!(f, "atomic access at offset {offset}: not aligned to 8 bytes")
-            }
-            Error::Destination { needed: true } => {
-                write!(f, "a request on a UD queue pair needs a destination: .to(..)")
-            }
-            Error::Destination { needed: false } => {
-                write!(f, "only a request on a UD queue pair takes a destination")
-            }
-            Error::NoSuchDevice { name, available } => {
-                write!(f, "there is no device {name:?}; there are {}", available.join(", "))
-            }
-            Error::NoAddress => write!(f, "the device has no such address"),
-            Error::Busy { what, users } => {
-                write!(f, "{what} is still used by {users} other handle(s) or object(s)")
-            }
-            Error::Failed(failure) => write!(f, "{failure}"),
-            Error::CqOverflow { depth } => {
-                write!(
-                    f,
-                    "completions were lost: the completion queue of {depth} entries overflowed"
-                )
-            }
-            Error::TimedOut => write!(f, "nothing came in time"),
-            Error::WouldBlock => write!(f, "no event is waiting"),
-            Error::Interrupted => write!(f, "interrupted"),
-            Error::HasChannel => write!(f, "the events of this completion queue go to its channel"),
-            Error::Connect(e) => write!(f, "connecting: {e}"),
-        }
-    }
-}
-
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -225,17 +194,6 @@ impl fmt::Display for Failure {
 impl std::error::Error for Failure {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.cause.as_deref().map(|c| c as _)
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Error::Device(e) => Some(e),
-            Error::Failed(failure) => failure.cause.as_deref().map(|c| c as _),
-            Error::Connect(e) => Some(e.as_ref()),
-            _ => None,
-        }
     }
 }
 

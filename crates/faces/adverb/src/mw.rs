@@ -62,16 +62,12 @@ impl Pd {
     /// # Errors
     /// ENOMEM.
     pub fn create_mw(&self, ty: MwType) -> Result<Mw> {
-        Mw::new(self, ty)
+        let mw = self.lower().alloc_mw(ty)?;
+        Ok(Mw(Handle::new(MwInner { mw, kept: Mutex::default(), _pd: self.clone() })))
     }
 }
 
 impl Mw {
-    pub(crate) fn new(pd: &Pd, ty: MwType) -> Result<Self> {
-        let mw = pd.raw().alloc_mw(ty)?;
-        Ok(Mw(Handle::new(MwInner { mw, kept: Mutex::default(), _pd: pd.clone() })))
-    }
-
     /// The key of the last posted bind. Each bind changes the key, and the old key gives no access.
     #[must_use]
     pub fn key(&self) -> Key {

@@ -8,12 +8,12 @@ use std::sync::Arc;
 /// 10.2.3, `ibv_alloc_pd(3)`). A domain is cheap to clone, and is freed with its last handle or
 /// object.
 #[derive(Clone, Debug)]
-pub struct Pd(Handle<PdInner>);
+pub struct Pd(pub(crate) Handle<PdInner>);
 
 #[derive(Debug)]
 pub struct PdInner {
     context: Context,
-    pd: Arc<adverb_device::Pd>,
+    pub(crate) pd: Arc<adverb_device::Pd>,
 }
 
 impl DeviceObject for PdInner {
@@ -29,20 +29,12 @@ impl Context {
     /// # Errors
     /// EIO in a child of `fork` that uses its parent's context.
     pub fn create_pd(&self) -> Result<Pd> {
-        Pd::new(self)
+        let pd = adverb_device::Pd::new(self.lower())?;
+        Ok(Pd(Handle::new(PdInner { context: self.clone(), pd })))
     }
 }
 
 impl Pd {
-    pub(crate) fn new(context: &Context) -> Result<Self> {
-        let pd = adverb_device::Pd::new(context.raw())?;
-        Ok(Pd(Handle::new(PdInner { context: context.clone(), pd })))
-    }
-
-    pub(crate) fn raw(&self) -> &Arc<adverb_device::Pd> {
-        &self.0.pd
-    }
-
     /// The open device.
     #[must_use]
     pub fn context(&self) -> &Context {

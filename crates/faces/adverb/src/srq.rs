@@ -12,11 +12,11 @@ use std::sync::Arc;
 /// `ibv_create_srq(3)`). The queue is cheap to clone, and is destroyed with its last handle and
 /// queue pair.
 #[derive(Clone, Debug)]
-pub struct Srq(Handle<SrqInner>);
+pub struct Srq(pub(crate) Handle<SrqInner>);
 
 #[derive(Debug)]
 pub struct SrqInner {
-    srq: Arc<adverb_device::Srq>,
+    pub(crate) srq: Arc<adverb_device::Srq>,
     _pd: Pd,
     _xrc: Option<(Xrcd, Cq)>,
 }
@@ -42,14 +42,11 @@ pub struct SrqBuilder<'a> {
 impl Pd {
     /// Starts a builder for a shared receive queue (`ibv_create_srq(3)`).
     pub fn create_srq(&self) -> SrqBuilder<'_> {
-        SrqBuilder::new(self)
+        SrqBuilder { pd: self, max_wr: 128, max_sge: 4, limit: 0, xrc: None }
     }
 }
 
-impl<'a> SrqBuilder<'a> {
-    pub(crate) fn new(pd: &'a Pd) -> Self {
-        SrqBuilder { pd, max_wr: 128, max_sge: 4, limit: 0, xrc: None }
-    }
+impl SrqBuilder<'_> {
     /// Sets the capacity (128): 1 to [`Limits::max_srq_wr`](crate::Limits::max_srq_wr).
     pub fn max_wr(mut self, n: u32) -> Self {
         self.max_wr = n;
@@ -76,9 +73,9 @@ impl<'a> SrqBuilder<'a> {
     /// # Errors
     /// EINVAL for a size out of range.
     pub fn build(self) -> Result<Srq> {
-        let xrc = self.xrc.as_ref().map(|(xrcd, cq)| (xrcd.raw(), cq.raw()));
+        let xrc = self.xrc.as_ref().map(|(xrcd, cq)| (xrcd.lower(), cq.lower()));
         let srq =
-            adverb_device::Srq::new(self.pd.raw(), self.max_wr, self.max_sge, self.limit, xrc)?;
+            adverb_device::Srq::new(self.pd.lower(), self.max_wr, self.max_sge, self.limit, xrc)?;
         Ok(Srq(Handle::new(SrqInner { srq, _pd: self.pd.clone(), _xrc: self.xrc })))
     }
 }
@@ -124,10 +121,6 @@ impl Srq {
     pub fn destroy(self) -> Result<()> {
         self.0.destroy()
     }
-
-    pub(crate) fn raw(&self) -> &Arc<adverb_device::Srq> {
-        &self.0.srq
-    }
 }
 
 /// A receive that is not posted yet.
@@ -153,7 +146,7 @@ impl SrqRecv<'_> {
     pub fn post(self) -> Result<()> {
         let wr_id = self.wr_id;
         let posted =
-            self.slices.with_sges(|sges| self.srq.raw().post_recv(&RecvWr { wr_id, sges }));
+            self.slices.with_sges(|sges| self.srq.lower().post_recv(&RecvWr { wr_id, sges }));
         Ok(posted?)
     }
 }

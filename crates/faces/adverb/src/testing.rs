@@ -22,7 +22,7 @@ use std::time::Duration;
 
 mod hunt;
 
-pub use hunt::{Found, Hunt, Survived, World, hunt};
+pub use hunt::{Again, Found, Hunt, Survived, World, hunt};
 
 /// How long an [`Endpoint`] waits for a completion.
 pub const HANG_LIMIT: Duration = Duration::from_secs(20);

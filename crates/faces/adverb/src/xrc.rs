@@ -8,12 +8,12 @@ use std::sync::Arc;
 /// An XRC domain. A connection reaches the shared receive queues of its own domain
 /// (`ibv_open_xrcd(3)`). A domain is cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Xrcd(Handle<XrcdInner>);
+pub struct Xrcd(pub(crate) Handle<XrcdInner>);
 
 #[derive(Debug)]
 pub struct XrcdInner {
     context: Context,
-    xrcd: Arc<adverb_device::Xrcd>,
+    pub(crate) xrcd: Arc<adverb_device::Xrcd>,
 }
 
 impl DeviceObject for XrcdInner {
@@ -29,16 +29,12 @@ impl Context {
     /// # Errors
     /// EIO in a child of `fork` that uses its parent's context.
     pub fn open_xrcd(&self) -> Result<Xrcd> {
-        Xrcd::new(self)
+        let xrcd = adverb_device::Xrcd::open(self.lower(), None)?;
+        Ok(Xrcd(Handle::new(XrcdInner { context: self.clone(), xrcd })))
     }
 }
 
 impl Xrcd {
-    pub(crate) fn new(context: &Context) -> Result<Self> {
-        let xrcd = adverb_device::Xrcd::open(context.raw(), None)?;
-        Ok(Xrcd(Handle::new(XrcdInner { context: context.clone(), xrcd })))
-    }
-
     /// The open device.
     #[must_use]
     pub fn context(&self) -> &Context {
@@ -52,9 +48,5 @@ impl Xrcd {
     /// domain is then closed with the last of them.
     pub fn destroy(self) -> Result<()> {
         self.0.destroy()
-    }
-
-    pub(crate) fn raw(&self) -> &Arc<adverb_device::Xrcd> {
-        &self.0.xrcd
     }
 }

@@ -11,6 +11,21 @@ fn end() -> Endpoint {
     Endpoint::new(|qp| qp).unwrap()
 }
 
+fn listening() -> (Listener, SocketAddr) {
+    let listener = Listener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    (listener, addr)
+}
+
+/// Connects `a` to the listener, which accepts with `b`.
+fn meet(listener: &Listener, a: &Endpoint, b: &Endpoint) -> [connect::Connection; 2] {
+    let addr = listener.local_addr().unwrap();
+    std::thread::scope(|scope| {
+        let accepting = scope.spawn(|| listener.accept_with(&b.qp, &Options::default()).unwrap());
+        [connect::connect(addr, &a.qp).unwrap(), accepting.join().unwrap()]
+    })
+}
+
 /// Sends a message each way.
 fn talk(a: &Endpoint, b: &Endpoint) {
     for (from, to) in [(a, b), (b, a)] {
@@ -70,8 +85,7 @@ fn two_ends_meet() {
 #[test]
 fn the_accepting_side_may_look_first_and_say_no() {
     let a = end();
-    let listener = Listener::bind("127.0.0.1:0").unwrap();
-    let addr = listener.local_addr().unwrap();
+    let (listener, addr) = listening();
     std::thread::scope(|scope| {
         let asking =
             scope.spawn(|| connect::connect_with(addr, &a.qp, &Options::private(*b"please")));
@@ -96,18 +110,14 @@ fn the_accepting_side_may_look_first_and_say_no() {
     });
     assert_eq!(a.qp.state(), QpState::Init, "free for the next try");
     let b = end();
-    let _connection = std::thread::scope(|scope| {
-        let accepting = scope.spawn(|| listener.accept_with(&b.qp, &Options::default()).unwrap());
-        (connect::connect(addr, &a.qp).unwrap(), accepting.join().unwrap())
-    });
+    let _both = meet(&listener, &a, &b);
     talk(&a, &b);
 }
 
 #[test]
 fn types_that_do_not_match_fail_at_both_ends() {
     let (a, b) = (end(), Endpoint::new(|qp| qp.uc()).unwrap());
-    let listener = Listener::bind("127.0.0.1:0").unwrap();
-    let addr = listener.local_addr().unwrap();
+    let (listener, addr) = listening();
     std::thread::scope(|scope| {
         let asking = scope.spawn(|| connect::connect(addr, &a.qp));
         let e = listener.accept_with(&b.qp, &Options::default()).unwrap_err();
@@ -120,12 +130,7 @@ fn types_that_do_not_match_fail_at_both_ends() {
 /// Two connected ends with their connections.
 fn connected() -> [(Endpoint, connect::Connection); 2] {
     let (a, b) = (end(), end());
-    let listener = Listener::bind("127.0.0.1:0").unwrap();
-    let addr = listener.local_addr().unwrap();
-    let (at_a, at_b) = std::thread::scope(|scope| {
-        let accepting = scope.spawn(|| listener.accept_with(&b.qp, &Options::default()).unwrap());
-        (connect::connect(addr, &a.qp).unwrap(), accepting.join().unwrap())
-    });
+    let [at_a, at_b] = meet(&listening().0, &a, &b);
     [(a, at_a), (b, at_b)]
 }
 
@@ -134,12 +139,7 @@ fn what_queue_pairs_are_made_with_is_agreed_on() {
     let a = Endpoint::new(|qp| qp.read_depth(3, 9).rnr_retry(2)).unwrap();
     let b = Endpoint::new(|qp| qp.read_depth(5, 7).rnr_retry(4).path_mtu(adverb::PathMtu::Mtu1024))
         .unwrap();
-    let listener = Listener::bind("127.0.0.1:0").unwrap();
-    let addr = listener.local_addr().unwrap();
-    let _both = std::thread::scope(|scope| {
-        let accepting = scope.spawn(|| listener.accept_with(&b.qp, &Options::default()).unwrap());
-        (connect::connect(addr, &a.qp).unwrap(), accepting.join().unwrap())
-    });
+    let _both = meet(&listening().0, &a, &b);
     let (a, b) = (a.qp.attributes(), b.qp.attributes());
     assert_eq!((a.max_rd_atomic, a.max_dest_rd_atomic), (3, 5));
     assert_eq!((b.max_rd_atomic, b.max_dest_rd_atomic), (5, 3));
@@ -174,8 +174,7 @@ fn an_end_that_leaves_is_noticed() {
 #[tokio::test]
 async fn futures_need_no_clock() {
     let (a, b) = (end(), end());
-    let listener = Listener::bind("127.0.0.1:0").unwrap();
-    let addr = listener.local_addr().unwrap();
+    let (listener, addr) = listening();
     let options = Options::default();
     let accept = async { listener.incoming().await.unwrap().accepting(&b.qp, &options).await };
     let connector = Connector::new();
@@ -188,8 +187,7 @@ async fn futures_need_no_clock() {
 
 #[test]
 fn a_port_has_one_listener_and_is_free_behind_it() {
-    let listener = Listener::bind("127.0.0.1:0").unwrap();
-    let addr = listener.local_addr().unwrap();
+    let (listener, addr) = listening();
     let e = Listener::bind(addr).unwrap_err();
     assert_eq!(e.errno(), 98, "{e}");
     let a = end();
@@ -213,8 +211,7 @@ fn a_port_has_one_listener_and_is_free_behind_it() {
 #[test]
 fn a_request_whose_sender_gave_up_cannot_be_accepted() {
     let (a, b) = (end(), end());
-    let listener = Listener::bind("127.0.0.1:0").unwrap();
-    let addr = listener.local_addr().unwrap();
+    let (listener, addr) = listening();
     let options = Options { timeout: Duration::from_millis(50), ..Options::default() };
     let e = connect::connect_with(addr, &a.qp, &options).unwrap_err();
     assert!(matches!(why(&e), ConnectError::TimedOut), "{e}");
@@ -256,8 +253,7 @@ async fn tokio_meets_tokio() {
 #[tokio::test]
 async fn tokio_meets_blocking() {
     let (a, b) = (end(), end());
-    let listener = Listener::bind("127.0.0.1:0").unwrap();
-    let addr = listener.local_addr().unwrap();
+    let (listener, addr) = listening();
     let qp = b.qp.clone();
     let accepting =
         tokio::task::spawn_blocking(move || listener.accept_with(&qp, &Options::default()));

@@ -1,6 +1,6 @@
 //! Arming and events through the native API.
 use adverb::testing::{Endpoint, HANG_LIMIT, pair};
-use adverb::{Cq, CqEvent, Error, Notify, WcStatus};
+use adverb::{Cq, CqEvent, Error, Notify, Qp, WcStatus};
 use nix::poll::{PollFd, PollFlags, poll};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -19,6 +19,27 @@ fn pair_with_receives(n: u64) -> (Endpoint, Endpoint) {
 
 fn event(end: &Endpoint) -> CqEvent {
     end.channel.next_event_timeout(HANG_LIMIT).unwrap().expect("an event")
+}
+
+/// Arms the queue of `b` for the next completion, and sends a message that makes an event.
+fn armed_send(a: &Endpoint, b: &Endpoint) {
+    b.cq.notify(Notify::Next).unwrap();
+    a.qp.send(()).post().unwrap();
+}
+
+/// A queue of the end's channel, and a queue pair that is connected to itself.
+fn looped(end: &Endpoint) -> (Qp, Cq) {
+    let cq = end.context.create_cq().channel(&end.channel).entries(16).build().unwrap();
+    let qp = end.pd.create_qp().cq(&cq).build().unwrap();
+    qp.connect_to(&qp.info().unwrap()).unwrap();
+    (qp, cq)
+}
+
+/// Sends a message of the queue pair to itself, with one completion, which makes an event.
+fn send_to_itself((qp, cq): &(Qp, Cq)) {
+    qp.recv(()).post().unwrap();
+    cq.notify(Notify::Next).unwrap();
+    qp.send(()).signaled(false).post().unwrap();
 }
 
 fn no_event(end: &Endpoint) {
@@ -43,8 +64,7 @@ fn readable(end: &Endpoint) -> bool {
 #[test]
 fn cqn_1_cqn_4_one_arm_gives_one_event_of_the_next_completion() {
     let (a, b) = pair_with_receives(2);
-    b.cq.notify(Notify::Next).unwrap();
-    a.qp.send(()).post().unwrap();
+    armed_send(&a, &b);
     assert!(*event(&b).cq() == b.cq);
     assert_eq!(b.completion().unwrap().wr_id(), 0, "CQN-7: the completion is there with its event");
     a.qp.send(()).post().unwrap();
@@ -106,8 +126,7 @@ fn cqn_5_cqn_6_arms_add_up() {
 #[test]
 fn cqn_8_an_event_may_find_an_empty_queue() {
     let (a, b) = pair_with_receives(1);
-    b.cq.notify(Notify::Next).unwrap();
-    a.qp.send(()).post().unwrap();
+    armed_send(&a, &b);
     b.completion().unwrap();
     let late = event(&b);
     assert_eq!(late.cq().poll_one().unwrap().map(|c| c.wr_id()), None);
@@ -135,10 +154,7 @@ fn chn_1_the_event_names_its_queue() {
         end.context.create_cq().channel(&end.channel).user_data(data).entries(16).build().unwrap()
     });
     for cq in &cqs {
-        let (x, y) = (
-            end.pd.create_qp().cq(cq).build().unwrap(),
-            end.pd.create_qp().cq(cq).build().unwrap(),
-        );
+        let [x, y] = [0, 1].map(|_| end.pd.create_qp().cq(cq).build().unwrap());
         x.connect_to(&y.info().unwrap()).unwrap();
         y.connect_to(&x.info().unwrap()).unwrap();
         cq.notify(Notify::Next).unwrap();
@@ -155,8 +171,7 @@ fn chn_2_the_descriptor_is_readable_while_an_event_waits() {
     b.channel.set_nonblocking(true).unwrap();
     assert!(matches!(b.channel.next_event(), Err(Error::WouldBlock)));
     assert!(!readable(&b));
-    b.cq.notify(Notify::Next).unwrap();
-    a.qp.send(()).post().unwrap();
+    armed_send(&a, &b);
     let mut fds = [PollFd::new(b.channel.as_fd(), PollFlags::POLLIN)];
     assert_eq!(poll(&mut fds, 20_000u16).unwrap(), 1);
     drop(b.channel.next_event().unwrap());
@@ -168,18 +183,10 @@ fn chn_2_the_descriptor_is_readable_while_an_event_waits() {
 #[test]
 fn chn_3_events_come_in_order_and_each_once() {
     let end = Endpoint::new(|qp| qp).unwrap();
-    let make = || {
-        let cq = end.context.create_cq().channel(&end.channel).entries(16).build().unwrap();
-        (end.pd.create_qp().cq(&cq).build().unwrap(), cq)
-    };
-    let queues: Vec<_> = (0..4).map(|_| make()).collect();
-    // Each queue pair is connected to itself and sends to its own receive.
-    for (qp, cq) in queues.iter().rev() {
-        qp.connect_to(&qp.info().unwrap()).unwrap();
-        qp.recv(()).post().unwrap();
-        cq.notify(Notify::Next).unwrap();
-        qp.send(()).signaled(false).post().unwrap();
-        arrived(cq, 1);
+    let queues: Vec<_> = (0..4).map(|_| looped(&end)).collect();
+    for one in queues.iter().rev() {
+        send_to_itself(one);
+        arrived(&one.1, 1);
     }
     let waiting: Vec<_> = std::thread::scope(|scope| {
         let one = || event(&end).cq().number();
@@ -191,11 +198,9 @@ fn chn_3_events_come_in_order_and_each_once() {
     got.sort_unstable();
     numbers.sort_unstable();
     assert_eq!(got, numbers, "each to one thread");
-    for (qp, cq) in &queues {
-        qp.recv(()).post().unwrap();
-        cq.notify(Notify::Next).unwrap();
-        qp.send(()).signaled(false).post().unwrap();
-        arrived(cq, 2);
+    for one in &queues {
+        send_to_itself(one);
+        arrived(&one.1, 2);
     }
     let order: Vec<_> = queues.iter().map(|_| event(&end).cq().number()).collect();
     assert_eq!(order, queues.iter().map(|(_, cq)| cq.number()).collect::<Vec<_>>());
@@ -204,8 +209,7 @@ fn chn_3_events_come_in_order_and_each_once() {
 #[test]
 fn chn_4_an_event_keeps_its_queue_until_it_is_dropped() {
     let (a, b) = pair_with_receives(1);
-    b.cq.notify(Notify::Next).unwrap();
-    a.qp.send(()).post().unwrap();
+    armed_send(&a, &b);
     let event = event(&b);
     let Endpoint { cq, qp, channel, .. } = b;
     qp.destroy().unwrap();
@@ -224,8 +228,7 @@ fn chn_4_an_event_keeps_its_queue_until_it_is_dropped() {
 #[test]
 fn chn_5_unread_events_go_with_their_queue() {
     let (a, b) = pair_with_receives(1);
-    b.cq.notify(Notify::Next).unwrap();
-    a.qp.send(()).post().unwrap();
+    armed_send(&a, &b);
     arrived(&b.cq, 1);
     let Endpoint { cq, qp, channel, .. } = b;
     qp.destroy().unwrap();
@@ -272,8 +275,7 @@ fn ext_1_peek_leaves_everything_in_place() {
 fn ext_2_moderation_counts_and_times() {
     let (a, b) = pair_with_receives(5);
     b.cq.moderate(3, Duration::ZERO).unwrap();
-    b.cq.notify(Notify::Next).unwrap();
-    a.qp.send(()).post().unwrap();
+    armed_send(&a, &b);
     a.qp.send(()).post().unwrap();
     arrived(&b.cq, 2);
     no_event(&b);
@@ -282,13 +284,11 @@ fn ext_2_moderation_counts_and_times() {
     assert_eq!(b.cq.drain().count(), 3);
     // The count is far away, so the period decides.
     b.cq.moderate(100, Duration::from_millis(2)).unwrap();
-    b.cq.notify(Notify::Next).unwrap();
-    a.qp.send(()).post().unwrap();
+    armed_send(&a, &b);
     drop(event(&b));
     // Both values are zero, so the event comes at once.
     b.cq.moderate(0, Duration::ZERO).unwrap();
-    b.cq.notify(Notify::Next).unwrap();
-    a.qp.send(()).post().unwrap();
+    armed_send(&a, &b);
     drop(event(&b));
 }
 
@@ -349,9 +349,7 @@ fn chn_4_chn_5_queues_may_go_while_threads_wait() {
         let waiters = [scope.spawn(waiter), scope.spawn(waiter)];
         let start = Instant::now();
         for _ in 0..200 {
-            let cq = end.context.create_cq().channel(&end.channel).build().unwrap();
-            let qp = end.pd.create_qp().cq(&cq).build().unwrap();
-            qp.connect_to(&qp.info().unwrap()).unwrap();
+            let (qp, cq) = looped(&end);
             qp.recv(()).post().unwrap();
             cq.notify(Notify::Next).unwrap();
             qp.send(()).post().unwrap();

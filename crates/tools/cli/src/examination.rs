@@ -210,13 +210,11 @@ pub fn picture(calls: &[ToldCall]) -> Vec<String> {
     let rows: Vec<_> = shown
         .map(|(_, call)| {
             let ms = (last.at - call.at) as f64 / 1e6;
-            let process = if several { format!("{} ", call.process) } else { String::new() };
-            let queue =
-                if call.queue.is_empty() { String::new() } else { format!(" {}", call.queue) };
-            let result =
-                if call.result.is_empty() { String::new() } else { format!(": {}", call.result) };
-            let times =
-                if call.times == 1 { String::new() } else { format!(", {} times", call.times) };
+            let part = |is_shown: bool, text: String| if is_shown { text } else { String::new() };
+            let process = part(several, format!("{} ", call.process));
+            let queue = part(!call.queue.is_empty(), format!(" {}", call.queue));
+            let result = part(!call.result.is_empty(), format!(": {}", call.result));
+            let times = part(call.times != 1, format!(", {} times", call.times));
             [
                 format!("-{ms:.3} ms"),
                 format!("{process}{}", call.thread),

@@ -1,12 +1,11 @@
 //! Each run of a hunt has a network and a `/tmp` of its own.
 mod common;
-use common::{adverb, text};
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
-use std::process::{Command, Output};
+use common::{Scratch, adverb, command, said};
+use std::path::Path;
+use std::process::Command;
 
-/// An empty directory below the host's `/tmp`, which is the working directory of a hunt.
-struct Trial(PathBuf);
+/// The working directory of a hunt, below the host's `/tmp`.
+struct Trial(Scratch);
 
 impl Trial {
     /// `None` if this machine allows no box.
@@ -18,41 +17,18 @@ impl Trial {
             std::io::Write::write_all(&mut std::io::stderr(), said.as_bytes()).unwrap();
             return None;
         }
-        let path = PathBuf::from(format!("/tmp/adverb-boxes-{}-{name}", std::process::id()));
-        std::fs::create_dir(&path).unwrap();
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o700)).unwrap();
-        Some(Trial(path))
+        Some(Trial(Scratch::within(Path::new("/tmp"), &format!("boxes-{name}"))))
     }
 
     fn hunt(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_adverb"));
-        command.arg("hunt").args(args).current_dir(&self.0).env("XDG_RUNTIME_DIR", &self.0);
-        for name in ["ADVERB_LOG", "LD_PRELOAD", "LD_LIBRARY_PATH"] {
-            command.env_remove(name);
-        }
+        let mut command = command(&["hunt"]);
+        command.args(args).current_dir(&self.0).env("XDG_RUNTIME_DIR", self.0.str());
         command
-    }
-
-    fn read(&self, file: &str) -> String {
-        std::fs::read_to_string(self.0.join(file)).unwrap_or_default()
-    }
-}
-
-impl Drop for Trial {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
 fn network() -> String {
     std::fs::read_link("/proc/self/ns/net").unwrap().display().to_string()
-}
-
-/// Checks the status of a hunt, and returns its output.
-fn said(output: &Output, status: i32) -> String {
-    let said = text(&output.stdout) + &text(&output.stderr);
-    assert_eq!(output.status.code(), Some(status), "{said}");
-    said
 }
 
 /// Takes a name in `/tmp`, writes a line into the working directory, and ends with status 3.
@@ -73,10 +49,10 @@ fn each_run_has_a_directory_for_temporary_files_of_its_own() {
     let words = ["--", "sh", "-c", TAKES_A_NAME, "sh", &network(), &name];
     let text = said(&trial.hunt(&words).output().unwrap(), 1);
     assert!(text.contains("fails in 3 of 3 runs without a choice"), "{text}");
-    let results = trial.read("results");
+    let results = trial.0.read("results");
     assert!(results.lines().count() >= 3, "{results}");
     assert!(results.lines().all(|line| line.starts_with("made ")), "{results}");
-    assert!(!PathBuf::from("/tmp").join(&name).exists());
+    assert!(!Path::new("/tmp").join(&name).exists());
 }
 
 /// HUN-15: a user without root's rights has a box, too, and keeps the own number.
@@ -89,10 +65,10 @@ fn a_user_without_rights_has_a_box() {
     let words = ["--", "sh", "-c", TAKES_A_NAME, "sh", &network(), &name];
     let hunt = trial.hunt(&words);
     command.arg(hunt.get_program()).args(hunt.get_args()).current_dir(&trial.0);
-    command.env("XDG_RUNTIME_DIR", &trial.0);
+    command.env("XDG_RUNTIME_DIR", trial.0.str());
     let text = said(&command.output().unwrap(), 1);
     assert!(text.contains("fails in 3 of 3 runs"), "{text}");
-    let results = trial.read("results");
+    let results = trial.0.read("results");
     assert!(results.lines().count() >= 3, "{results}");
     assert!(results.lines().all(|line| line == "made 1234"), "{results}");
 }

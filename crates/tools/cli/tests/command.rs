@@ -1,8 +1,7 @@
 //! Tests of the command as a user calls it.
 mod common;
-use common::{adverb, text};
+use common::{Scratch, adverb, command, program, said, text};
 use std::os::unix::process::ExitStatusExt;
-use std::process::Command;
 
 #[test]
 fn run_passes_the_exit_status_on() {
@@ -57,46 +56,26 @@ fn run_sets_what_the_program_and_its_children_need() {
 
 #[test]
 fn run_passes_faults_and_capture_on() {
-    let directory = std::env::temp_dir().join(format!("adverb-command-{}", std::process::id()));
-    std::fs::create_dir_all(&directory).unwrap();
+    let directory = Scratch::new("command");
     let file = directory.join("a.pcapng");
     let run = |spec: &str, file: &std::path::Path| {
-        adverb(&[
-            "run",
-            "--fault",
-            spec,
-            "--capture",
-            file.to_str().unwrap(),
-            "--",
-            "sh",
-            "-c",
-            "cd /; env",
-        ])
+        let file = file.to_str().unwrap();
+        adverb(&["run", "--fault", spec, "--capture", file, "--", "sh", "-c", "cd /; env"])
     };
-    let output = run("delay=2ms+-1ms, drop=1.50%", &file);
-    let out = text(&output.stdout);
-    assert!(
-        out.contains("ADVERB_FAULT=drop=1.5%,delay=2ms±1ms\n"),
-        "{out}{}",
-        text(&output.stderr)
-    );
+    let out = said(&run("delay=2ms+-1ms, drop=1.50%", &file), 0);
+    assert!(out.contains("ADVERB_FAULT=drop=1.5%,delay=2ms±1ms\n"), "{out}");
     assert!(out.contains(&format!("ADVERB_CAPTURE={}\n", file.display())), "{out}");
     for (spec, file, status, words) in [
         ("drop=1", file.clone(), 125, "drop=1%"),
         // Not even root can create a file there.
         ("drop=1%", "/proc/a.pcapng".into(), 125, "no capture can be written there"),
         ("drop=1%", directory.join("no/a.pcapng"), 125, "no such directory"),
-        ("drop=1%", directory.clone(), 125, "not overwritten"),
+        ("drop=1%", directory.to_owned(), 125, "not overwritten"),
     ] {
         let output = run(spec, &file);
-        assert_eq!(output.status.code(), Some(status), "{}", text(&output.stderr));
-        assert!(
-            text(&output.stderr).contains(words) && output.stdout.is_empty(),
-            "{}",
-            text(&output.stderr)
-        );
+        let out = said(&output, status);
+        assert!(out.contains(words) && output.stdout.is_empty(), "{out}");
     }
-    std::fs::remove_dir_all(directory).unwrap();
 }
 
 /// Every option before the program's name belongs to `adverb run`, also an unknown one.
@@ -129,9 +108,8 @@ fn run_refuses_what_it_does_not_know() {
 #[test]
 fn run_refuses_a_level_that_does_not_exist() {
     let run = |value: &str, args: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_adverb"));
-        command.arg("run").args(args).args(["--", "echo", "started"]).env("ADVERB_LOG", value);
-        command.output().expect("the command starts")
+        let words = [&["run"], args, &["--", "echo", "started"]].concat();
+        command(&words).env("ADVERB_LOG", value).output().expect("the command starts")
     };
     let output = run("loud", &[]);
     assert_eq!(output.status.code(), Some(125));
@@ -158,20 +136,12 @@ fn a_reader_that_has_ended_is_no_error() {
     ] {
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);
-        let output = Command::new(env!("CARGO_BIN_EXE_adverb"))
-            .args(args)
-            .env_remove("ADVERB_LOG")
-            .stdout(writer)
-            .stderr(std::process::Stdio::piped())
-            .spawn()
-            .and_then(|child| child.wait_with_output())
-            .expect("the command starts");
-        assert!(output.status.success(), "{args:?}: {:?} {}", output.status, text(&output.stderr));
-        assert_eq!(text(&output.stderr), "", "{args:?}");
+        let output = command(args).stdout(writer).output().expect("the command starts");
+        assert_eq!(said(&output, 0), "", "{args:?}");
     }
     // Output lost for another reason is an error.
     let full = std::fs::File::options().write(true).open("/dev/full").expect("/dev/full");
-    let status = Command::new(env!("CARGO_BIN_EXE_adverb")).arg("devices").stdout(full).status();
+    let status = command(&["devices"]).stdout(full).status();
     assert_eq!(status.expect("the command starts").code(), Some(1));
 }
 
@@ -202,10 +172,9 @@ fn the_tree_agrees_with_the_library() {
 
 #[test]
 fn devices_lists_every_device() {
-    let output = adverb(&["devices"]);
-    assert!(output.status.success(), "{}", text(&output.stderr));
+    let out = said(&adverb(&["devices"]), 0);
     for device in adverb_device::device::list().unwrap() {
-        assert!(text(&output.stdout).contains(device.name()), "{}", text(&output.stdout));
+        assert!(out.contains(device.name()), "{out}");
     }
     let json = text(&adverb(&["devices", "--json"]).stdout);
     assert!(json.starts_with("[{\"name\":\"adverb0\"") && json.ends_with("}]\n"), "{json}");
@@ -213,9 +182,7 @@ fn devices_lists_every_device() {
 
 #[test]
 fn the_demonstration_passes() {
-    let output = adverb(&["demo"]);
-    let out = text(&output.stdout);
-    assert!(output.status.success(), "{out}{}", text(&output.stderr));
+    let out = said(&adverb(&["demo"]), 0);
     assert!(out.contains("19 checks passed"), "{out}");
     assert!(!out.contains("FAILED"), "{out}");
     for row in ["Send 8 B, polling", "RDMA Read 1 MiB"] {
@@ -229,32 +196,28 @@ fn the_demonstration_says_that_the_machine_was_busy() {
     let script = "cpu=$(taskset -cp $$ | sed 's/.*: *\\([0-9]*\\).*/\\1/') && \
                   taskset -cp $cpu $$ >/dev/null || exit 1; sh -c 'while :; do :; done' & other=$!; \"$0\" demo; \
                   status=$?; kill $other; exit $status";
-    let demo = Command::new("sh").args(["-c", script, env!("CARGO_BIN_EXE_adverb")]).output();
-    let demo = demo.expect("sh starts");
-    assert!(demo.status.success(), "{}", text(&demo.stderr));
-    let out = text(&demo.stdout);
+    let demo = program("sh").args(["-c", script, env!("CARGO_BIN_EXE_adverb")]).output();
+    let out = said(&demo.expect("sh starts"), 0);
     assert!(out.contains(" of the measurement, this process waited for a processor"), "{out}");
 }
 
 #[test]
 fn the_demonstration_runs_on_the_device_asked_for() {
     let device = adverb_device::device::list().unwrap().pop().unwrap();
-    let output = adverb(&["demo", "--no-measure", "--device", device.name()]);
-    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
-    assert!(text(&output.stdout).contains(device.name()));
-    let output = adverb(&["demo", "--device", "nothing"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains(device.name()), "{}", text(&output.stderr));
+    for (args, status) in
+        [(&["--no-measure", "--device", device.name()][..], 0), (&["--device", "nothing"], 1)]
+    {
+        let out = said(&adverb(&[&["demo"], args].concat()), status);
+        assert!(out.contains(device.name()), "{out}");
+    }
 }
 
 /// If the second process dies, the first process must not wait for ever.
 #[test]
 fn a_half_demonstration_ends() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_adverb"));
     let device = adverb_device::device::list().unwrap().pop().unwrap();
-    let output =
-        command.args(["demo-second", "--device", device.name()]).output().expect("it starts");
-    assert_eq!(output.status.code(), Some(1), "its other side never spoke");
+    // Its other side never speaks.
+    said(&adverb(&["demo-second", "--device", device.name()]), 1);
 }
 
 #[test]
@@ -274,23 +237,20 @@ fn version_and_help() {
 /// program's. If they cannot be written, the command says so before the program starts.
 #[test]
 fn run_writes_the_reports_of_a_check_for_others() {
-    let directory = std::env::temp_dir().join(format!("adverb-check-files-{}", std::process::id()));
-    std::fs::create_dir_all(&directory).unwrap();
+    let directory = Scratch::new("check-files");
     let [junit, sarif] =
         ["a.xml", "a.sarif"].map(|name| directory.join(name).display().to_string());
     let files = ["run", "--check", "--check-junit", &junit, "--check-sarif", &sarif, "--"];
-    let output = adverb(&[&files[..], &["sh", "-c", "cd /; exit 7"]].concat());
-    assert_eq!(output.status.code(), Some(7), "{}", text(&output.stderr));
-    let report = std::fs::read_to_string(&junit).unwrap();
+    said(&adverb(&[&files[..], &["sh", "-c", "cd /; exit 7"]].concat()), 7);
+    let report = directory.read("a.xml");
     assert!(report.starts_with("<?xml") && report.contains("failures=\"0\""), "{report}");
-    let log: serde_json::Value = serde_json::from_slice(&std::fs::read(&sarif).unwrap()).unwrap();
+    let log: serde_json::Value = serde_json::from_str(&directory.read("a.sarif")).unwrap();
     assert_eq!(log["runs"][0]["results"], serde_json::json!([]));
     let output = adverb(&[&files[..], &["sh", "-c", "kill -TERM $$"]].concat());
     assert_eq!(output.status.signal(), Some(15), "{:?}", output.status);
     [&junit, &sarif].into_iter().for_each(|file| std::fs::remove_file(file).unwrap());
-    let output = adverb(&[&files[..], &["/no/such/program"]].concat());
-    assert_eq!(output.status.code(), Some(127), "{}", text(&output.stderr));
-    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0, "nothing is left behind");
+    said(&adverb(&[&files[..], &["/no/such/program"]].concat()), 127);
+    assert_eq!(std::fs::read_dir(&*directory).unwrap().count(), 0, "nothing is left behind");
     for (args, words) in [
         (
             &["run", "--check", "--check-sarif", "/no/such/directory/a", "--", "echo", "started"][..],
@@ -299,47 +259,25 @@ fn run_writes_the_reports_of_a_check_for_others() {
         (&["run", "--check-sarif", "a", "--", "echo", "started"], "--check"),
     ] {
         let output = adverb(args);
-        assert_eq!(
-            (output.status.code(), text(&output.stdout)),
-            (Some(125), String::new()),
-            "{args:?}"
-        );
-        assert!(text(&output.stderr).contains(words), "{}", text(&output.stderr));
+        let out = said(&output, 125);
+        assert!(out.contains(words) && output.stdout.is_empty(), "{args:?}: {out}");
     }
-    std::fs::remove_dir_all(directory).unwrap();
 }
 
 /// A program built with musl runs with everything that `adverb run` and `adverb env` set up.
 #[test]
 fn a_program_built_with_musl_runs() {
-    let directory = std::env::temp_dir().join(format!("adverb-musl-{}", std::process::id()));
-    std::fs::create_dir_all(&directory).unwrap();
-    let (source, program) = (directory.join("p.c"), directory.join("p"));
-    std::fs::write(&source, "#include <stdio.h>\nint main(void) { puts(\"here\"); return 3; }\n")
-        .unwrap();
-    let built = Command::new("musl-gcc").arg("-o").arg(&program).arg(&source).status();
-    assert!(built.expect("musl-gcc: run scripts/test-deps").success());
-    let ran = adverb(&["run", "--", program.to_str().unwrap()]);
-    assert_eq!(
-        (ran.status.code(), text(&ran.stdout)),
-        (Some(3), "here\n".to_string()),
-        "{}",
-        text(&ran.stderr)
-    );
+    let directory = Scratch::new("musl");
+    directory.write("p.c", "#include <stdio.h>\nint main(void) { puts(\"here\"); return 3; }\n");
+    directory.shell("musl-gcc -o p p.c");
+    let binary = directory.join("p").display().to_string();
     let script = "set -a; eval \"$(\"$1\" env --shell)\"; set +a; exec \"$2\"";
-    let ran = Command::new("sh")
-        .args(["-c", script, "-", env!("CARGO_BIN_EXE_adverb")])
-        .arg(&program)
-        .env_remove("ADVERB_LOG")
-        .output()
-        .unwrap();
-    assert_eq!(
-        (ran.status.code(), text(&ran.stdout)),
-        (Some(3), "here\n".to_string()),
-        "{}",
-        text(&ran.stderr)
-    );
-    std::fs::remove_dir_all(&directory).unwrap();
+    let mut after_env = program("sh");
+    after_env.args(["-c", script, "-", env!("CARGO_BIN_EXE_adverb"), &binary]);
+    for mut command in [command(&["run", "--", &binary]), after_env] {
+        let out = said(&command.output().expect("it starts"), 3);
+        assert!(out.starts_with("here\n"), "{out}");
+    }
 }
 
 /// The commands that the help lists.
@@ -356,9 +294,7 @@ fn commands() -> Vec<String> {
 #[test]
 fn completions_know_each_command() {
     for shell in ["bash", "zsh", "fish"] {
-        let output = adverb(&["completions", shell]);
-        let script = text(&output.stdout);
-        assert!(output.status.success(), "{}", text(&output.stderr));
+        let script = said(&adverb(&["completions", shell]), 0);
         for name in commands() {
             assert!(script.contains(&name), "{shell}: {name}");
         }
@@ -368,32 +304,21 @@ fn completions_know_each_command() {
 
 #[test]
 fn each_command_has_a_manual_page() {
-    let main = adverb(&["man"]);
-    let page = text(&main.stdout);
-    assert!(main.status.success() && page.contains(".TH adverb 1"), "{page}");
-    let dir = std::env::temp_dir().join(format!("adverb-pages-{}", std::process::id()));
-    assert_eq!(
-        adverb(&["man", "--into", dir.to_str().unwrap()]).status.code(),
-        Some(1),
-        "no such directory"
-    );
-    std::fs::create_dir(&dir).unwrap();
-    assert!(adverb(&["man", "--into", dir.to_str().unwrap()]).status.success());
-    assert_eq!(std::fs::read_to_string(dir.join("adverb.1")).unwrap(), page);
-    let mut pages: Vec<_> = std::fs::read_dir(&dir)
-        .unwrap()
-        .map(|e| e.unwrap().file_name().into_string().unwrap())
-        .collect();
-    let mut expected: Vec<_> = commands()
-        .iter()
-        .filter(|name| *name != "help")
-        .map(|name| format!("adverb-{name}.1"))
-        .chain(["adverb.1".into()])
-        .collect();
+    let page = said(&adverb(&["man"]), 0);
+    assert!(page.contains(".TH adverb 1"), "{page}");
+    let dir = Scratch::new("pages");
+    said(&adverb(&["man", "--into", "/no/such/directory"]), 1);
+    said(&adverb(&["man", "--into", dir.str()]), 0);
+    assert_eq!(dir.read("adverb.1"), page);
+    let names = std::fs::read_dir(&*dir).unwrap().map(|e| e.unwrap().file_name());
+    let mut pages: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
+    let mut expected = commands();
+    expected.retain(|name| name != "help");
+    expected.iter_mut().for_each(|name| *name = format!("adverb-{name}.1"));
+    expected.push("adverb.1".into());
     pages.sort();
     expected.sort();
     assert_eq!(pages, expected);
-    let run = std::fs::read_to_string(dir.join("adverb-run.1")).unwrap();
+    let run = dir.read("adverb-run.1");
     assert!(run.contains("check\\-suppress"), "{run}");
-    std::fs::remove_dir_all(dir).unwrap();
 }

@@ -1,23 +1,11 @@
 //! Tests of `adverb doctor` as a user calls it.
 mod common;
-use common::text;
-use std::process::{Command, Output};
-
-/// Runs a script in a separate network namespace, with ADVERB as the command.
-fn apart(script: &str) -> Output {
-    let mut command = Command::new("unshare");
-    let root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
-    command.args(if root { &["-n"][..] } else { &["-rn"] });
-    command.args(["sh", "-c", script]).env("ADVERB", env!("CARGO_BIN_EXE_adverb"));
-    command.env_remove("ADVERB_LOG").output().expect("unshare starts")
-}
+use common::{apart, said, text};
 
 /// DOC-1, DOC-2: without an interface that is up there is no device, and the exit status says so.
 #[test]
 fn doctor_finds_that_there_is_no_interface() {
-    let output = apart("$ADVERB doctor");
-    let out = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(1), "{out}{}", text(&output.stderr));
+    let out = said(&apart("$ADVERB doctor"), 1);
     assert!(out.contains("FAIL  interface") && out.contains("ip link set lo up"), "{out}");
     assert!(out.lines().all(|line| line.chars().count() <= 80), "{out}");
 }
@@ -27,8 +15,8 @@ fn doctor_finds_that_there_is_no_interface() {
 #[test]
 fn doctor_says_the_same_in_json() {
     let output = apart("ip link set lo up; $ADVERB doctor; $ADVERB doctor --json");
+    said(&output, 0);
     let out = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{out}{}", text(&output.stderr));
     let (lines, json) = out.trim_end().rsplit_once('\n').expect("lines, then JSON");
     let all: serde_json::Value = serde_json::from_str(json).unwrap();
     let all = all.as_array().unwrap();
@@ -72,23 +60,15 @@ s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM); \
                   -s \"$OUT\" ]; do sleep 0.05; done; $ADVERB doctor; status=$?; kill $!; rm \
                   \"$OUT\"; exit $status";
     let out = std::env::temp_dir().join(format!("adverb-doctor-port-{}", std::process::id()));
-    let output = apart(&format!("OUT={}; {script}", out.display()));
-    let out = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(1), "{out}{}", text(&output.stderr));
+    let out = said(&apart(&format!("OUT={}; {script}", out.display())), 1);
     assert!(out.contains("FAIL  port") && out.contains("python3"), "{out}");
 }
 
 /// DOC-5: a limit on descriptors.
 #[test]
 fn doctor_finds_a_small_limit() {
-    let output = apart("ip link set lo up; ulimit -n 64; $ADVERB doctor");
-    let out = text(&output.stdout);
-    assert_eq!(
-        output.status.code(),
-        Some(0),
-        "a warning is no failure: {out}{}",
-        text(&output.stderr)
-    );
+    // A warning is no failure.
+    let out = said(&apart("ip link set lo up; ulimit -n 64; $ADVERB doctor"), 0);
     assert!(out.contains("warn  descriptors") && out.contains("ulimit -n 4096"), "{out}");
 }
 
@@ -144,12 +124,10 @@ fn doctor_tries_the_way_to_another_host() {
 /// DOC-7: a host needs no network to reach itself.
 #[test]
 fn doctor_wants_another_host() {
-    let output = apart(
-        "ip link set lo up; $ADVERB doctor --listen 127.0.0.1 >&2 & \
-         until grep -q 0100007F:12B7 /proc/net/tcp; do sleep 0.05; done; $ADVERB doctor --with 127.0.0.1",
-    );
-    let out = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(1), "{out}{}", text(&output.stderr));
+    let script = "ip link set lo up; $ADVERB doctor --listen 127.0.0.1 >&2 & \
+                  until grep -q 0100007F:12B7 /proc/net/tcp; do sleep 0.05; done; \
+                  $ADVERB doctor --with 127.0.0.1";
+    let out = said(&apart(script), 1);
     // Lines are broken at 80 columns.
     let flat = out.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(flat.contains("FAIL peer") && flat.contains("an address of this host"), "{out}");
@@ -158,8 +136,6 @@ fn doctor_wants_another_host() {
 /// DOC-7: no process listens on the other host.
 #[test]
 fn doctor_says_that_nobody_waits() {
-    let output = apart("ip link set lo up; $ADVERB doctor --with 127.0.0.1");
-    let out = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(1), "{out}{}", text(&output.stderr));
+    let out = said(&apart("ip link set lo up; $ADVERB doctor --with 127.0.0.1"), 1);
     assert!(out.contains("FAIL  peer") && out.contains("doctor --listen"), "{out}");
 }

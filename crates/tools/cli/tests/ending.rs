@@ -1,9 +1,11 @@
 //! No child of the command survives the command, whichever signal ends the command.
+mod common;
+use common::{Scratch, said};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -29,19 +31,12 @@ while :; do :; done
 "#;
 const FILES: [&str; 4] = ["child", "grandchild", "session", "program"];
 
-/// An empty directory. The path is the mark of the trial's processes.
-struct Trial(PathBuf);
+/// A directory. The path is the mark of the trial's processes.
+struct Trial(Scratch);
 
 impl Trial {
     fn new(name: &str) -> Trial {
-        let directory =
-            std::env::temp_dir().join(format!("adverb-ending-{}-{name}", std::process::id()));
-        std::fs::create_dir(&directory).unwrap();
-        Trial(directory)
-    }
-
-    fn path(&self) -> &str {
-        self.0.to_str().unwrap()
+        Trial(Scratch::new(&format!("ending-{name}")))
     }
 
     fn command(&self, args: &[&str]) -> Command {
@@ -49,7 +44,7 @@ impl Trial {
         // inherit that.
         let mut command = Command::new("env");
         command.args(["--default-signal", env!("CARGO_BIN_EXE_adverb")]);
-        command.args(args).env(MARK, &self.0).env("TMPDIR", &self.0).current_dir(&self.0);
+        command.args(args).env(MARK, self.0.str()).env("TMPDIR", self.0.str()).current_dir(&self.0);
         // A separate process group, as `timeout` makes.
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
         command
@@ -61,14 +56,15 @@ impl Trial {
 
     /// Starts the command with spinning programs.
     fn spinning(&self, options: &[&str]) -> Child {
-        let run = self.start(&[options, &["--", "sh", "-c", SPINNERS, "sh", self.path()]].concat());
+        let run =
+            self.start(&[options, &["--", "sh", "-c", SPINNERS, "sh", self.0.str()]].concat());
         until("the programs spin", || FILES.iter().all(|file| self.0.join(file).exists()));
         run
     }
 
     /// The living processes with the mark.
     fn left(&self) -> BTreeSet<i32> {
-        let wanted = format!("{MARK}={}", self.path());
+        let wanted = format!("{MARK}={}", self.0.str());
         let all = std::fs::read_dir("/proc").unwrap().flatten();
         let marked = |dir: &Path| {
             let environment = std::fs::read(dir.join("environ")).unwrap_or_default();
@@ -93,7 +89,6 @@ impl Drop for Trial {
         for pid in self.left() {
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -133,9 +128,7 @@ fn an_interrupted_hunt_leaves_nothing_behind() {
     let trial = Trial::new("hunt-interrupted");
     let run = trial.spinning(&["hunt"]);
     kill(pid(&run), Signal::SIGINT).unwrap();
-    let output = run.wait_with_output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(output.status.code(), Some(3), "{text}");
+    let text = said(&run.wait_with_output().unwrap(), 3);
     assert_eq!(text, "adverb hunt: stopped in the first run\n");
     trial.all_ended("SIGINT");
 }
@@ -160,20 +153,16 @@ int main(void) {
 #[test]
 fn an_interrupted_hunt_prints_its_summary() {
     let trial = Trial::new("summary");
-    std::fs::write(trial.0.join("polls.c"), POLLS).unwrap();
-    let flags = ["-w", "-o", "polls", "polls.c", "-libverbs"];
-    let built = Command::new("cc").current_dir(&trial.0).args(flags).status();
-    assert!(built.expect("cc: run scripts/test-deps").success());
-    let runs = || std::fs::read_to_string(trial.0.join("runs")).unwrap_or_default().lines().count();
+    trial.0.write("polls.c", POLLS);
+    trial.0.shell("cc -w -o polls polls.c -libverbs");
+    let runs = || trial.0.read("runs").lines().count();
     // By then every single choice of the single place was tried.
     const ENOUGH: usize = 20;
     let words = ["hunt", "--time", "1h", "--jobs", "1", "--", "./polls"];
     let run = trial.start(&words);
     until("the program runs", || runs() >= ENOUGH);
     kill(pid(&run), Signal::SIGINT).unwrap();
-    let output = run.wait_with_output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{text}");
+    let text = said(&run.wait_with_output().unwrap(), 0);
     assert!(text.contains("\nadverb hunt: nothing found in "), "{text}");
     assert!(text.contains("\n  tried:   ") && text.contains(" single choices, "), "{text}");
     trial.all_ended("SIGINT with a summary");
@@ -273,7 +262,6 @@ fn a_traced_program_may_leave_a_process_running() {
     let script = r#"(setsid sh -c 'echo $$ > stays; exec sleep 600' >&- 2>&- &); until [ -s stays ]; do sleep 0.01; done; exit 3"#;
     let mut run = trial.start(&["run", "--trace", "trace", "--", "sh", "-c", script]);
     assert_eq!(run.wait().unwrap().code(), Some(3));
-    let stays: i32 =
-        std::fs::read_to_string(trial.0.join("stays")).unwrap().trim().parse().unwrap();
+    let stays: i32 = trial.0.read("stays").trim().parse().unwrap();
     until("only that process is left", || trial.left() == BTreeSet::from([stays]));
 }

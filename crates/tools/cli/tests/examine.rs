@@ -1,11 +1,12 @@
 //! Examinations of a checked program: at a failing end, at a fatal signal, and when the program
 //! hangs or is asked. The program ends as it would without the check.
+mod common;
+use common::{Scratch, command, said};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -77,28 +78,21 @@ int main(int count, char **words) {
 "#;
 
 /// The compiled program in a directory of its own.
-struct Built(PathBuf);
+struct Built(Scratch);
 
 impl Built {
     fn new(name: &str) -> Built {
-        let dir =
-            std::env::temp_dir().join(format!("adverb-examine-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        std::fs::write(dir.join("p.c"), PROGRAM).unwrap();
-        let flags = ["-g", "-O0", "-w", "-o", "p", "p.c", "-libverbs"];
-        let built = Command::new("cc").current_dir(&dir).args(flags).status();
-        assert!(built.expect("cc: run scripts/test-deps").success());
+        let dir = Scratch::new(&format!("examine-{name}"));
+        dir.write("p.c", PROGRAM);
+        dir.shell("cc -g -O0 -w -o p p.c -libverbs");
         Built(dir)
     }
 
     fn start(&self, options: &[&str], words: &[&str]) -> Running {
         // The test's parent may ignore a signal. The program would inherit that.
-        let mut command = Command::new("env");
+        let mut command = common::program("env");
         command.args(["--default-signal", env!("CARGO_BIN_EXE_adverb"), "run"]);
         command.args(options).arg("--").arg(self.0.join("p")).args(words).current_dir(&self.0);
-        for name in ["ADVERB_LOG", "LD_PRELOAD", "LD_LIBRARY_PATH"] {
-            command.env_remove(name);
-        }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (tell, lines) = channel();
@@ -113,12 +107,6 @@ impl Built {
     /// Runs the program to the end: exit status, signal, standard output and standard error.
     fn run(&self, options: &[&str], words: &[&str]) -> (Option<i32>, Option<i32>, String, String) {
         self.start(options, words).end()
-    }
-}
-
-impl Drop for Built {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -277,36 +265,29 @@ fn a_program_keeps_its_own_action_for_the_question() {
 #[test]
 fn the_files_of_a_hunt_name_the_cause() {
     let built = Built::new("hunt");
-    let hunt = |options: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_adverb"));
-        command.args(["hunt", "--time", "20s", "--junit", "h.xml", "--sarif", "h.sarif"]);
-        command.args(options).args(["--", "./p", "crash"]).current_dir(&built.0);
-        for name in ["ADVERB_LOG", "LD_PRELOAD", "LD_LIBRARY_PATH"] {
-            command.env_remove(name);
-        }
-        let output = command.output().unwrap();
-        let text = [output.stdout, output.stderr].concat();
-        (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+    let hunt = |options: &[&str], status| {
+        let words = ["hunt", "--time", "20s", "--junit", "h.xml", "--sarif", "h.sarif"];
+        let words = [&words[..], options, &["--", "./p", "crash"]].concat();
+        said(&command(&words).current_dir(&built.0).output().unwrap(), status)
     };
-    let read = |name: &str| std::fs::read_to_string(built.0.join(name)).unwrap();
     let number = line_of("static void crash");
     let number = number.trim_start_matches("p.c:");
 
-    let (code, text) = hunt(&[]);
-    assert!(code == Some(1) && text.contains("cause:"), "{text}");
-    let (junit, sarif) = (read("h.xml"), read("h.sarif"));
+    let text = hunt(&[], 1);
+    assert!(text.contains("cause:"), "{text}");
+    let (junit, sarif) = (built.0.read("h.xml"), built.0.read("h.sarif"));
     let failure = junit.lines().find(|line| line.contains("<failure message=")).unwrap();
     let (message, _) = failure.split_once(" type=").unwrap();
     assert!(message.contains("SIGSEGV; the program fails with signal 11"), "{message}");
     assert!(sarif.contains("SIGSEGV; the program fails with signal 11"), "{sarif}");
     assert!(sarif.contains(&format!("\"startLine\": {number}\n")), "{sarif}");
 
-    std::fs::write(built.0.join("unwanted"), "crashed\n").unwrap();
-    let (code, text) = hunt(&["--check-suppress", "unwanted"]);
-    assert!(code == Some(1) && text.contains("SIGSEGV"), "{text}");
+    built.0.write("unwanted", "crashed\n");
+    let text = hunt(&["--check-suppress", "unwanted"], 1);
+    assert!(text.contains("SIGSEGV"), "{text}");
     assert!(!text.contains("the program fails with signal 11"), "{text}");
-    assert!(!read("h.sarif").contains("\"startLine\""), "{text}");
+    assert!(!built.0.read("h.sarif").contains("\"startLine\""), "{text}");
 
-    let (code, text) = hunt(&["--check-suppress", "no-such-file"]);
-    assert!(code == Some(125) && text.contains("no-such-file: "), "{text}");
+    let text = hunt(&["--check-suppress", "no-such-file"], 125);
+    assert!(text.contains("no-such-file: "), "{text}");
 }

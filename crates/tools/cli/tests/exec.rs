@@ -1,20 +1,6 @@
 //! Warnings for a program that will not see the device, when another program starts it (SYS-3).
-use std::os::unix::fs::PermissionsExt;
-use std::process::{Command, Output};
-
-fn adverb(args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_adverb"));
-    command
-        .args(args)
-        .env_remove("ADVERB_LOG")
-        .env_remove("LD_PRELOAD")
-        .env_remove("LD_LIBRARY_PATH");
-    command.output().expect("the command starts")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
+mod common;
+use common::{Scratch, adverb, program, text};
 
 /// SYS-3: the warning says that the drop-in libraries are missing. The warning is not written into
 /// the output of another process.
@@ -68,11 +54,9 @@ int main(int argc, char **argv) {
 /// when they fail. Only `execlp` searches `PATH`.
 #[test]
 fn what_takes_its_arguments_one_by_one_passes_them_on() {
-    let dir = std::env::temp_dir().join(format!("adverb-execl-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).unwrap();
-    std::fs::write(dir.join("p.c"), ONE_BY_ONE).unwrap();
-    let built = Command::new("cc").current_dir(&dir).args(["-O1", "-w", "-o", "p", "p.c"]).status();
-    assert!(built.expect("cc: run scripts/test-deps").success());
+    let dir = Scratch::new("execl");
+    dir.write("p.c", ONE_BY_ONE);
+    dir.shell("cc -O1 -w -o p p.c");
     let program = dir.join("p").display().to_string();
     for way in ["l", "lp", "le"] {
         let output = adverb(&["run", "--", &program, way]);
@@ -80,7 +64,6 @@ fn what_takes_its_arguments_one_by_one_passes_them_on() {
         let kept = if way == "le" { "V" } else { "K" };
         assert_eq!(text(&output.stdout), format!("{expected}{kept}\n"), "{}", text(&output.stderr));
     }
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 const ONE_BY_ONE: &str = r#"
@@ -112,53 +95,58 @@ int main(int argc, char **argv) {
 }
 "#;
 
+/// Programs that use verbs, and `own` with another library.
+fn programs(name: &str) -> Scratch {
+    let dir = Scratch::new(name);
+    let verbs =
+        "void *ibv_get_device_list(int *); int main(void) { return !ibv_get_device_list; }\n";
+    dir.write("p.c", verbs);
+    dir.write("script", &format!("#! {}/verbs_p with an argument\n", dir.str()));
+    dir.write("script_of_script", &format!("#!{}/script\n", dir.str()));
+    dir.write("between.c", "int between(void) { return 0; }\n");
+    dir.write("indirect.c", "int between(void); int main(void) { return between(); }\n");
+    dir.write("starter.c", STARTER);
+    dir.shell(
+        "cc -o verbs_p p.c -Wl,--no-as-needed -libverbs
+        chmod +x script script_of_script
+        cc -shared -fPIC -o libbetween.so between.c -Wl,--no-as-needed -libverbs
+        cc -o indirect indirect.c -L. -lbetween -Wl,-rpath,'$ORIGIN'
+        cc -w -o starter starter.c
+        mkdir own; touch own/libibverbs.so.1",
+    );
+    dir
+}
+
+/// What is said on standard error when a shell runs a line under `adverb run`.
+fn said_of(dir: &Scratch, line: &str) -> String {
+    let line = format!("cd {} && {line}; true", dir.str());
+    text(&adverb(&["run", "--", "sh", "-c", &line]).stderr)
+}
+
+/// The same after `adverb env`.
+fn said_after_env(dir: &Scratch, line: &str) -> String {
+    let set =
+        format!("set -a; eval \"$({ADVERB} env --shell)\"; set +a; exec sh -c '{line}; true'");
+    let ended = program("sh").current_dir(dir).args(["-c", &set]).output();
+    text(&ended.expect("sh starts").stderr)
+}
+
+const ADVERB: &str = env!("CARGO_BIN_EXE_adverb");
+const WARNING: &str = "adverb run: warning";
+
 /// SYS-3: one level below a shell, as under `make check` and test runners. Programs that use verbs
 /// and will not see the device are named, and no others.
 #[test]
 fn run_names_programs_that_a_program_starts_without_the_device() {
-    let dir = std::env::temp_dir().join(format!("adverb-exec-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).unwrap();
-    let (source, program) = (dir.join("p.c"), dir.join("verbs_p"));
-    std::fs::write(
-        &source,
-        "void *ibv_get_device_list(int *); int main(void) { return !ibv_get_device_list; }\n",
-    )
-    .unwrap();
-    let built = Command::new("cc")
-        .arg("-o")
-        .arg(&program)
-        .arg(&source)
-        .args(["-Wl,--no-as-needed", "-libverbs"])
-        .status();
-    assert!(built.expect("cc: run scripts/test-deps").success());
-    std::fs::create_dir(dir.join("own")).unwrap();
-    let write = |name: &str, text: &str| {
-        std::fs::write(dir.join(name), text).unwrap();
-        std::fs::set_permissions(dir.join(name), std::fs::Permissions::from_mode(0o755)).unwrap();
-    };
-    write("script", &format!("#! {} with an argument\n", program.display()));
-    write("script_of_script", &format!("#!{}/script\n", dir.display()));
-    write("between.c", "int between(void) { return 0; }\n");
-    write("indirect.c", "int between(void); int main(void) { return between(); }\n");
-    write("starter.c", STARTER);
-    let steps = "cc -shared -fPIC -o libbetween.so between.c -Wl,--no-as-needed -libverbs && \
-         cc -o indirect indirect.c -L. -lbetween -Wl,-rpath,'$ORIGIN' && cc -w -o starter starter.c";
-    let built = Command::new("sh").current_dir(&dir).args(["-c", steps]).status();
-    assert!(built.unwrap().success());
-    let said = |line: &str| {
-        let line = format!("cd {} && {line}; true", dir.display());
-        text(&adverb(&["run", "--", "sh", "-c", &line]).stderr)
-    };
+    let dir = programs("exec");
     for (line, why) in [
         ("env -i ./verbs_p", "a cleared environment"),
         ("env -i PATH=$PWD verbs_p", "a cleared environment"),
         ("env -u LD_LIBRARY_PATH ./verbs_p", "without the directory of the drop-in libraries"),
     ] {
-        let said = said(line);
-        assert!(
-            said.lines().count() == 1 && said.contains("verbs_p is started") && said.contains(why),
-            "{line}: {said}"
-        );
+        let said = said_of(&dir, line);
+        let told = said.contains("verbs_p is started") && said.contains(why);
+        assert!(said.lines().count() == 1 && told, "{line}: {said}");
     }
     // A single warning for each run and program, however the program is found, and however many
     // processes start it at once.
@@ -175,119 +163,94 @@ fn run_names_programs_that_a_program_starts_without_the_device() {
         ("./starter l", 1),
         ("PATH=$PWD ./starter lp", 1),
         ("./starter le", 1),
+        // Another run warns again.
+        ("env -i ./verbs_p", 1),
+        ("./verbs_p", 0),
+        ("env -u LD_PRELOAD ./verbs_p", 0),
+        ("env A=B ./verbs_p", 0),
+        ("env -i true", 0),
+        ("env -i ./p.c", 0),
     ] {
-        let said = said(line);
-        assert_eq!(
-            said.lines().filter(|l| l.contains("adverb run: warning")).count(),
-            lines,
-            "{line}: {said}"
-        );
+        let said = said_of(&dir, line);
+        assert_eq!(said.lines().filter(|l| l.contains(WARNING)).count(), lines, "{line}: {said}");
     }
-    // Other libraries in front of the drop-ins, under `adverb run` and after `adverb env`; but none
-    // where the auditor replaces them, or where the program starts the command again.
-    write("own/libibverbs.so.1", "");
-    let adverb = env!("CARGO_BIN_EXE_adverb");
+}
+
+/// SYS-3: other libraries in front of the drop-ins are named, under `adverb run` and after `adverb
+/// env`; but none where the auditor replaces them, or where the program starts the command again.
+#[test]
+fn libraries_in_front_of_the_drop_ins_are_named() {
+    let dir = programs("front");
     let front = "LD_LIBRARY_PATH=$PWD/own:$LD_LIBRARY_PATH";
     let behind = "verbs libraries come before the drop-in libraries";
-    let counts = [
+    let again = format!("export {front}; sh -c \"./verbs_p; true\"");
+    let replaced = format!("eval \"export $({ADVERB} env --replace --shell | tr '\\n' ' ')\"");
+    for (line, lines) in [
         (format!("env {front} ./verbs_p"), 1),
         // A process that begins with this list does not take its first directory for the drop-ins.
-        (
-            format!(
-                "{adverb} run --no-replace -- sh -c 'export {front}; sh -c \"./verbs_p; true\"'"
-            ),
-            1,
-        ),
+        (format!("{ADVERB} run --no-replace -- sh -c '{again}'"), 1),
         (format!("env {front} ./indirect"), 1),
         ("env LD_LIBRARY_PATH=$PWD:$LD_LIBRARY_PATH ./verbs_p".into(), 0),
         ("env LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$PWD/own ./verbs_p".into(), 0),
         (format!("env {front} ADVERB_LOG=error ./verbs_p"), 1),
-        (format!("env {front} {adverb} run -- ./verbs_p"), 0),
-        (
-            format!(
-                "eval \"export $({adverb} env --replace --shell | tr '\\n' ' ')\"; env {front} ./verbs_p"
-            ),
-            0,
-        ),
-    ];
-    for (line, lines) in &counts {
-        let said = said(line);
-        assert_eq!(said.matches(behind).count(), *lines, "{line}: {said}");
-        assert_eq!(said.matches("use --replace").count(), *lines, "{line}: {said}");
+        (format!("env {front} {ADVERB} run -- ./verbs_p"), 0),
+        (format!("{replaced}; env {front} ./verbs_p"), 0),
+    ] {
+        let said = said_of(&dir, &line);
+        assert_eq!(said.matches(behind).count(), lines, "{line}: {said}");
+        assert_eq!(said.matches("use --replace").count(), lines, "{line}: {said}");
     }
-    let after_env = |line: &str| {
-        let set =
-            format!("set -a; eval \"$({adverb} env --shell)\"; set +a; exec sh -c '{line}; true'");
-        let mut command = Command::new("sh");
-        command.current_dir(&dir).args(["-c", &set]).env_remove("ADVERB_LOG");
-        text(&command.output().expect("sh starts").stderr)
-    };
     for (line, why) in [
         (format!("env {front} ./verbs_p"), behind),
-        (format!("export {front}; sh -c \"./verbs_p; true\""), behind),
+        (again, behind),
         ("env -i ./verbs_p".into(), "a cleared environment"),
     ] {
-        let said = after_env(&line);
+        let said = said_after_env(&dir, &line);
         let told = said.contains("verbs_p is started") && said.contains(why);
-        assert!(said.matches("adverb run: warning").count() == 1 && told, "{line}: {said}");
+        assert!(said.matches(WARNING).count() == 1 && told, "{line}: {said}");
     }
-    // A set-user-ID program that starts another one, as sudo does. Only root can make one here.
-    if nix::unistd::Uid::effective().is_root() {
-        let steps = "cp \"$(command -v env)\" other_user && chown 65534 other_user && chmod 4755 other_user";
-        let made = Command::new("sh").current_dir(&dir).args(["-c", steps]).status();
-        assert!(made.unwrap().success());
-        for (line, lines) in [
-            ("./other_user A=B ./verbs_p", 1),
-            ("./other_user true", 0),
-            // The name of a user is also the name of a program.
-            ("./other_user -nu env ./verbs_p", 1),
-            ("./other_user --group env ./verbs_p", 1),
-            ("./other_user -n env ./verbs_p", 0),
-        ] {
-            let said = after_env(line);
-            assert_eq!(said.matches("sudo adverb run -- PROGRAM").count(), lines, "{line}: {said}");
-        }
+}
+
+/// SYS-3: a set-user-ID program that starts another one, as sudo does. Only root can make one here.
+#[test]
+fn a_program_of_another_user_is_named_with_the_remedy() {
+    if !nix::unistd::Uid::effective().is_root() {
+        return;
     }
-    // Another run warns again.
-    assert_eq!(said("env -i ./verbs_p").lines().count(), 1);
-    for line in [
-        "./verbs_p",
-        "env -u LD_PRELOAD ./verbs_p",
-        "env A=B ./verbs_p",
-        "env -i true",
-        "env -i ./p.c",
+    let dir = programs("other-user");
+    dir.shell("cp $(command -v env) other_user; chown 65534 other_user; chmod 4755 other_user");
+    for (line, lines) in [
+        ("./other_user A=B ./verbs_p", 1),
+        ("./other_user true", 0),
+        // The name of a user is also the name of a program.
+        ("./other_user -nu env ./verbs_p", 1),
+        ("./other_user --group env ./verbs_p", 1),
+        ("./other_user -n env ./verbs_p", 0),
     ] {
-        assert!(!said(line).contains("adverb run: warning"), "{line}");
+        let said = said_after_env(&dir, line);
+        assert_eq!(said.matches("sudo adverb run -- PROGRAM").count(), lines, "{line}: {said}");
     }
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 /// SYS-3: another program starts a program that is linked with a copy by a run path, or under
 /// another name. The warning names `--replace`, with which there is none.
 #[test]
 fn a_started_program_with_a_copy_is_named_with_the_remedy() {
-    let dir = std::env::temp_dir().join(format!("adverb-copy-{}", std::process::id()));
-    std::fs::create_dir_all(dir.join("own")).unwrap();
-    std::fs::write(dir.join("copy.c"), "int ibv_copy(void) { return 0; }\n").unwrap();
-    std::fs::write(
-        dir.join("between.c"),
-        "int ibv_copy(void); int between(void) { return ibv_copy(); }\n",
-    )
-    .unwrap();
-    std::fs::write(dir.join("p.c"), "int ibv_copy(void); int main(void) { return ibv_copy(); }\n")
-        .unwrap();
-    std::fs::write(dir.join("q.c"), "int between(void); int main(void) { return between(); }\n")
-        .unwrap();
-    let steps = "set -e; own='-L./own -Wl,-rpath,$ORIGIN/own'; old=-Wl,--disable-new-dtags
+    let dir = Scratch::new("copy");
+    dir.write("copy.c", "int ibv_copy(void) { return 0; }\n");
+    dir.write("between.c", "int ibv_copy(void); int between(void) { return ibv_copy(); }\n");
+    dir.write("p.c", "int ibv_copy(void); int main(void) { return ibv_copy(); }\n");
+    dir.write("q.c", "int between(void); int main(void) { return between(); }\n");
+    dir.shell(
+        "mkdir own; own='-L./own -Wl,-rpath,$ORIGIN/own'; old=-Wl,--disable-new-dtags
         cc -shared -fPIC -o own/libibverbs.so.1 -Wl,-soname,libibverbs.so.1 copy.c
         cc -shared -fPIC -o own/libibverbs-0123abcd.so.1 -Wl,-soname,libibverbs-0123abcd.so.1 copy.c
         cc -o rpath p.c $own $old -l:libibverbs.so.1
         cc -o runpath p.c $own -Wl,--enable-new-dtags -l:libibverbs.so.1
         cc -o renamed p.c $own -Wl,--enable-new-dtags -l:libibverbs-0123abcd.so.1
         cc -shared -fPIC -o own/libbetween.so between.c -L./own -l:libibverbs.so.1
-        cc -o inherited q.c $own $old -lbetween -Wl,--allow-shlib-undefined";
-    let built = Command::new("sh").current_dir(&dir).args(["-c", steps]).status();
-    assert!(built.unwrap().success(), "cc: run scripts/test-deps");
+        cc -o inherited q.c $own $old -lbetween -Wl,--allow-shlib-undefined",
+    );
     for (options, program, lines) in [
         (&["run"][..], "rpath", 1),
         (&["run"], "renamed", 1),
@@ -304,5 +267,4 @@ fn a_started_program_with_a_copy_is_named_with_the_remedy() {
             && said.matches("use --replace").count() == lines;
         assert!(warned == lines && named, "{options:?} {program}: {said}");
     }
-    std::fs::remove_dir_all(dir).unwrap();
 }

@@ -1,6 +1,6 @@
 //! Tests of `adverb hunt` as a user calls it.
 mod common;
-use common::{adverb, text};
+use common::{Scratch, adverb, said, text};
 
 /// HUN-7: `--pair` hunts two commands at once and names the command that failed. A server that
 /// keeps running after the end of its client is then ended.
@@ -22,9 +22,7 @@ fn hunt_names_the_one_of_a_pair_that_failed() {
         ),
         (&["hunt", "--pair", "--", "tail", "-f", "/dev/null", "--", "true"], 4, "no verbs call"),
     ] {
-        let output = adverb(args);
-        let said = text(&output.stdout) + &text(&output.stderr);
-        assert_eq!(output.status.code(), Some(status), "{args:?}: {said}");
+        let said = said(&adverb(args), status);
         assert!(said.contains(words), "{args:?}: {said}");
     }
 }
@@ -38,9 +36,8 @@ fn hunt_waits_until_the_server_listens() {
     );
     let client = format!("import socket; socket.create_connection(('127.0.0.1', {port}))");
     let words = ["hunt", "--pair", "--", "python3", "-c", &server, "--", "python3", "-c", &client];
-    let output = adverb(&words);
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(text.contains("no verbs call"), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let said = said(&adverb(&words), 4);
+    assert!(said.contains("no verbs call"), "{said}");
 }
 
 /// HUN-7: a client that was started before its server listened says nothing about either, even if
@@ -56,8 +53,7 @@ fn a_client_before_its_server_is_no_failure() {
     );
     let client = format!("import socket; socket.create_connection(('127.0.0.1', {port}))");
     let words = ["hunt", "--pair", "--", "python3", "-c", &server, "--", "python3", "-c", &client];
-    let output = adverb(&words);
-    let said = text(&output.stdout) + &text(&output.stderr);
+    let said = said(&adverb(&words), 4);
     assert!(said.contains("no verbs call"), "{said}");
 }
 
@@ -82,25 +78,20 @@ fn a_lost_request_for_a_connection_is_no_hang() {
 /// written, the command says so.
 #[test]
 fn hunt_writes_its_result_for_others() {
-    let directory = std::env::temp_dir().join(format!("adverb-hunt-files-{}", std::process::id()));
-    std::fs::create_dir_all(&directory).unwrap();
+    let directory = Scratch::new("hunt-files");
     let [junit, sarif] =
         ["a.xml", "a.sarif"].map(|name| directory.join(name).display().to_string());
     for (program, status, failures, results) in [
         ("false", 1, "failures=\"1\"", 1),
         ("true", 4, "failures=\"0\" errors=\"0\" skipped=\"1\"", 0),
     ] {
-        let output = adverb(&["hunt", "--junit", &junit, "--sarif", &sarif, "--", program]);
-        assert_eq!(output.status.code(), Some(status), "{}", text(&output.stderr));
-        let report = std::fs::read_to_string(&junit).unwrap();
+        said(&adverb(&["hunt", "--junit", &junit, "--sarif", &sarif, "--", program]), status);
+        let report = directory.read("a.xml");
         assert!(report.starts_with("<?xml") && report.contains(failures), "{report}");
-        let log: serde_json::Value =
-            serde_json::from_slice(&std::fs::read(&sarif).unwrap()).unwrap();
+        let log: serde_json::Value = serde_json::from_str(&directory.read("a.sarif")).unwrap();
         assert_eq!(log["runs"][0]["results"].as_array().map(Vec::len), Some(results), "{log}");
     }
-    let output = adverb(&["hunt", "--junit", "/no/such/directory/a.xml", "--", "true"]);
-    assert_eq!(output.status.code(), Some(125), "{}", text(&output.stderr));
-    std::fs::remove_dir_all(directory).unwrap();
+    said(&adverb(&["hunt", "--junit", "/no/such/directory/a.xml", "--", "true"]), 125);
 }
 
 /// HUN-3: the command says why a program cannot be hunted. A program failing by itself is found
@@ -121,9 +112,7 @@ fn hunt_says_what_it_cannot_hunt() {
         (&["run", "--replay", "/dev/null", "--", "true"], 125, "schedule"),
         (&["run", "--replay", "7", "--", "true"], 0, ""),
     ] {
-        let output = adverb(args);
-        let said = text(&output.stdout) + &text(&output.stderr);
-        assert_eq!(output.status.code(), Some(status), "{args:?}: {said}");
+        let said = said(&adverb(args), status);
         assert!(said.contains(words), "{args:?}: {said}");
     }
 }

@@ -1,7 +1,9 @@
 //! Where `adverb run` puts the files for programs, on machines with little room for files. Each
 //! test has separate mounts.
+mod common;
+use common::{program, text};
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::Output;
 
 /// Copies the command and its libraries to a separate file system, so that every other file system
 /// can be hidden or filled.
@@ -19,21 +21,15 @@ fn with_mounts(steps: &[&str]) -> Output {
     let beside = exe.parent().expect("a directory");
     let deps = beside.join("deps");
     let libraries = if deps.join("libibverbs.so").is_file() { deps } else { beside.to_path_buf() };
-    let mut command = Command::new("unshare");
-    command.args(["--user", "--map-root-user", "--mount"]);
-    if nix::unistd::Uid::effective().is_root() {
-        command = Command::new("unshare");
-        command.arg("--mount");
-    }
+    let is_root = nix::unistd::Uid::effective().is_root();
+    let mut command = program("unshare");
+    command.args(if is_root {
+        &["--mount"][..]
+    } else {
+        &["--user", "--map-root-user", "--mount"]
+    });
     command.args(["sh", "-e", "-c", &steps.join("\n")]);
-    for name in [
-        "ADVERB_LOG",
-        "ADVERB_SYSROOT",
-        "LD_PRELOAD",
-        "LD_LIBRARY_PATH",
-        "XDG_RUNTIME_DIR",
-        "TMPDIR",
-    ] {
+    for name in ["ADVERB_SYSROOT", "XDG_RUNTIME_DIR", "TMPDIR"] {
         command.env_remove(name);
     }
     let output = command.env("EXE", &exe).env("LIBS", libraries).current_dir("/").output();
@@ -44,10 +40,6 @@ fn with_mounts(steps: &[&str]) -> Output {
         "this test needs mounts of its own: {words}"
     );
     output
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// The program's tree, and the text on standard error. Checks the program's exit status.

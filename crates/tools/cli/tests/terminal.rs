@@ -1,5 +1,6 @@
 //! TRU-6: names from other users and hosts cannot control the terminal.
-use std::process::{Command, Output};
+mod common;
+use common::apart;
 
 /// Creates an interface, programs and files, with names that have escape sequences or a newline, in
 /// a network namespace of the test's own.
@@ -63,20 +64,9 @@ cd /
 rm -r "$dir"
 "#;
 
-fn run() -> Output {
-    let mut command = Command::new("unshare");
-    let root = nix::unistd::Uid::effective().is_root();
-    command.args(if root { &["-n"][..] } else { &["-rn"] });
-    command
-        .args(["sh", "-c", STEPS])
-        .env("ADVERB", env!("CARGO_BIN_EXE_adverb"))
-        .env_remove("ADVERB_LOG");
-    command.output().expect("unshare starts")
-}
-
 #[test]
 fn tru_6_names_from_outside_do_not_steer_the_terminal() {
-    let output = run();
+    let output = apart(STEPS);
     let errors = String::from_utf8_lossy(&output.stderr);
     // Lines with such a name in the logs of the drop-in library and of the command.
     for line in [

@@ -24,14 +24,11 @@ pub struct CqBuilder<'a> {
 impl Context {
     /// Starts a builder for a completion queue (`ibv_create_cq(3)`).
     pub fn create_cq(&self) -> CqBuilder<'_> {
-        CqBuilder::new(self)
+        CqBuilder { context: self, entries: ENTRIES, channel: None, user_data: 0 }
     }
 }
 
-impl<'a> CqBuilder<'a> {
-    pub(crate) fn new(context: &'a Context) -> Self {
-        CqBuilder { context, entries: ENTRIES, channel: None, user_data: 0 }
-    }
+impl CqBuilder<'_> {
     /// Sets the capacity (256): 1 to [`Limits::max_cqe`](crate::Limits::max_cqe). The capacity
     /// should be the number of requests that all queue pairs of the queue may have under way. A
     /// queue that overflows is unusable.
@@ -57,10 +54,10 @@ impl<'a> CqBuilder<'a> {
     pub fn build(self) -> Result<Cq> {
         let wakers = Arc::new(Wakers::default());
         let sink = match &self.channel {
-            Some(channel) => Sink::Channel(channel.raw().clone()),
+            Some(channel) => Sink::Channel(channel.lower().clone()),
             None => Sink::Custom(wakers.clone()),
         };
-        let cq = adverb_device::Cq::with_sink(self.context.raw(), self.entries, sink, 0)?;
+        let cq = adverb_device::Cq::with_sink(self.context.lower(), self.entries, sink, 0)?;
         let number = cq.number();
         let inner = CqInner {
             cq,

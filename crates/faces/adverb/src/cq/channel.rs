@@ -28,11 +28,11 @@ use std::time::{Duration, Instant};
 ///   `epoll` and reactors,
 /// * [`CompChannel::event`] is a future for any executor.
 #[derive(Clone, Debug)]
-pub struct CompChannel(Handle<ChannelInner>);
+pub struct CompChannel(pub(crate) Handle<ChannelInner>);
 
 #[derive(Debug)]
 pub struct ChannelInner {
-    channel: Arc<adverb_device::CompChannel>,
+    pub(crate) channel: Arc<adverb_device::CompChannel>,
     context: Context,
     /// The tasks that wait for an event.
     wakers: Arc<Wakers>,
@@ -70,23 +70,19 @@ impl Context {
     /// # Errors
     /// EMFILE and similar errors of the kernel.
     pub fn create_channel(&self) -> Result<CompChannel> {
-        CompChannel::new(self)
-    }
-}
-
-impl CompChannel {
-    pub(crate) fn new(context: &Context) -> Result<Self> {
-        let channel = adverb_device::CompChannel::new(context.raw())?;
+        let channel = adverb_device::CompChannel::new(self.lower())?;
         let wakers = Arc::new(Wakers::default());
         Ok(CompChannel(Handle::new(ChannelInner {
             channel,
-            context: context.clone(),
+            context: self.clone(),
             wake_all: Waker::from(wakers.clone()),
             wakers,
             cqs: Mutex::default(),
         })))
     }
+}
 
+impl CompChannel {
     /// The open device.
     #[must_use]
     pub fn context(&self) -> &Context {
@@ -187,10 +183,6 @@ impl CompChannel {
     /// the last of them.
     pub fn destroy(self) -> Result<()> {
         self.0.destroy()
-    }
-
-    pub(crate) fn raw(&self) -> &Arc<adverb_device::CompChannel> {
-        &self.0.channel
     }
 
     pub(super) fn add(&self, number: u32, cq: WeakHandle<CqInner>) {
@@ -294,6 +286,6 @@ impl CqEvent {
 
 impl Drop for CqEvent {
     fn drop(&mut self) {
-        self.cq.raw().ack_events(1);
+        self.cq.lower().ack_events(1);
     }
 }

@@ -45,11 +45,11 @@ impl Notify {
 /// destroyed with the last handle, queue pair or event that refers to it. Any number of threads may
 /// poll, arm and wait at the same time.
 #[derive(Clone, Debug)]
-pub struct Cq(Handle<CqInner>);
+pub struct Cq(pub(crate) Handle<CqInner>);
 
 #[derive(Debug)]
 pub struct CqInner {
-    cq: Arc<adverb_device::Cq>,
+    pub(crate) cq: Arc<adverb_device::Cq>,
     context: Context,
     channel: Option<CompChannel>,
     wakers: Arc<Wakers>,
@@ -288,10 +288,6 @@ impl Cq {
     /// The future with this number no longer waits.
     pub(crate) fn wake_no_more(&self, number: u64) {
         self.0.wakers.remove(number);
-    }
-
-    pub(crate) fn raw(&self) -> &Arc<adverb_device::Cq> {
-        &self.0.cq
     }
 }
 

@@ -270,10 +270,10 @@ impl Posting<'_, '_> {
         match &self.work {
             Work::Recv(slices) => {
                 let wr_id = self.number;
-                slices.with_sges(|sges| Ok(qp.raw().post_recv(&RecvWr { wr_id, sges })?))
+                slices.with_sges(|sges| Ok(qp.lower().post_recv(&RecvWr { wr_id, sges })?))
             }
             Work::Send(wr) => {
-                let mut chain = qp.raw().send_chain()?;
+                let mut chain = qp.lower().send_chain()?;
                 let mut undo = Undo::default();
                 wr.stage_as(self.number, &mut chain, qp.qp_type(), &mut undo)?;
                 undo.forget();

@@ -66,7 +66,7 @@ impl<'d> Batch<'d> {
             return Ok(());
         }
         let refused = |error| BatchError { index: 0, error };
-        let (qp, cq) = (self.qp.raw(), self.qp.raw_send_cq());
+        let (qp, cq) = (self.qp.lower(), self.qp.raw_send_cq());
         sites::posted(
             qp,
             cq,
@@ -79,7 +79,7 @@ impl<'d> Batch<'d> {
 
     fn commit(&self) -> Result<(), BatchError> {
         let refused = |index: usize, error: Error| BatchError { index, error };
-        let mut chain = self.qp.raw().send_chain().map_err(|e| refused(0, e.into()))?;
+        let mut chain = self.qp.lower().send_chain().map_err(|e| refused(0, e.into()))?;
         let mut undo = Undo::default();
         for (index, wr) in self.requests.iter().enumerate() {
             wr.stage(&mut chain, self.qp.qp_type(), &mut undo).map_err(|e| refused(index, e))?;

@@ -36,7 +36,7 @@ const REQUESTS: u32 = 128;
 impl Pd {
     /// Starts a builder for a queue pair, by default reliable connected (`ibv_create_qp(3)`).
     pub fn create_qp(&self) -> QpBuilder<'_> {
-        QpBuilder::new(self)
+        QpBuilder { pd: Some(self), ..QpBuilder::bare(self.context(), QpType::Rc) }
     }
 }
 
@@ -45,19 +45,11 @@ impl Xrcd {
     /// shared receive queues that the requests name. [`QpBuilder::xrc_send`] makes the sending
     /// half.
     pub fn create_qp(&self) -> QpBuilder<'_> {
-        QpBuilder::xrc_recv(self)
+        QpBuilder { xrcd: Some(self), ..QpBuilder::bare(self.context(), QpType::XrcRecv) }
     }
 }
 
 impl<'a> QpBuilder<'a> {
-    pub(crate) fn new(pd: &'a Pd) -> Self {
-        QpBuilder { pd: Some(pd), ..QpBuilder::bare(pd.context(), QpType::Rc) }
-    }
-
-    pub(crate) fn xrc_recv(xrcd: &'a Xrcd) -> Self {
-        QpBuilder { xrcd: Some(xrcd), ..QpBuilder::bare(xrcd.context(), QpType::XrcRecv) }
-    }
-
     fn bare(context: &'a Context, qp_type: QpType) -> Self {
         let cap = QpCap {
             max_send_wr: REQUESTS,
@@ -235,13 +227,13 @@ impl<'a> QpBuilder<'a> {
             qp_type: self.qp_type,
             cap: self.cap,
             signal_all: self.signal_all,
-            send_cq: self.send_cq.as_ref().map(|cq| cq.raw().clone()),
-            recv_cq: self.recv_cq.as_ref().map(|cq| cq.raw().clone()),
-            srq: self.srq.as_ref().map(|srq| srq.raw().clone()),
-            xrcd: self.xrcd.map(|x| x.raw().clone()),
+            send_cq: self.send_cq.as_ref().map(|cq| cq.lower().clone()),
+            recv_cq: self.recv_cq.as_ref().map(|cq| cq.lower().clone()),
+            srq: self.srq.as_ref().map(|srq| srq.lower().clone()),
+            xrcd: self.xrcd.map(|x| x.lower().clone()),
         };
         let qp = Qp(Handle::new(QpInner {
-            qp: adverb_device::Qp::new(self.context.raw(), self.pd.map(Pd::raw), &init)?,
+            qp: adverb_device::Qp::new(self.context.lower(), self.pd.map(Pd::lower), &init)?,
             context: self.context.clone(),
             send_cq: self.send_cq,
             recv_cq: self.recv_cq,
@@ -269,7 +261,8 @@ impl<'a> QpBuilder<'a> {
         };
         let missing = |wanted: bool, cq: &Option<Cq>| wanted && cq.is_none();
         if missing(sends, &self.send_cq) || missing(recvs, &self.recv_cq) {
-            let shared = self.srq.as_ref().map_or(self.cap.max_recv_wr, |s| s.raw().attributes().0);
+            let shared =
+                self.srq.as_ref().map_or(self.cap.max_recv_wr, |s| s.lower().attributes().0);
             let entries = self.cap.max_send_wr.saturating_add(shared).max(1);
             let cq = self
                 .context

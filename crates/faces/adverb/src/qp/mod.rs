@@ -9,8 +9,7 @@ use crate::pd::Pd;
 use crate::sites;
 use crate::srq::Srq;
 use crate::xrc::Xrcd;
-use adverb_device::device::PORT;
-use adverb_device::engine::{Access, AttrMask, QpAttr, QpState, QpType, RecvWr};
+use adverb_device::engine::{AttrMask, QpAttr, QpState, QpType, RecvWr};
 use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -43,11 +42,11 @@ pub use wr::Placement;
 /// If requests are under way when the queue pair is destroyed, they are dropped and make no
 /// completion.
 #[derive(Clone, Debug)]
-pub struct Qp(Handle<QpInner>);
+pub struct Qp(pub(crate) Handle<QpInner>);
 
 #[derive(Debug)]
 pub struct QpInner {
-    qp: Arc<adverb_device::Qp>,
+    pub(crate) qp: Arc<adverb_device::Qp>,
     context: Context,
     send_cq: Option<Cq>,
     recv_cq: Option<Cq>,
@@ -77,7 +76,7 @@ fn random_psn() -> u32 {
 impl Qp {
     /// The completion queue of sends.
     fn raw_send_cq(&self) -> Option<&Arc<adverb_device::Cq>> {
-        self.0.send_cq.as_ref().map(Cq::raw)
+        self.0.send_cq.as_ref().map(Cq::lower)
     }
     /// The queue pair number (24 bits).
     #[must_use]
@@ -134,7 +133,7 @@ impl Qp {
         let settings = &self.0.settings;
         let limits = self.0.context.limits();
         let gid_index = self.0.gid_index.load(Ordering::Relaxed);
-        let port_mtu = self.0.context.raw().gid_entry(gid_index.into()).path_mtu();
+        let port_mtu = self.0.context.lower().gid_entry(gid_index.into()).path_mtu();
         Ok(QpInfo {
             qp_type: self.qp_type(),
             number: self.number(),
@@ -273,10 +272,6 @@ impl Qp {
     pub fn destroy(self) -> Result<()> {
         self.0.destroy()
     }
-
-    pub(crate) fn raw(&self) -> &Arc<adverb_device::Qp> {
-        &self.0.qp
-    }
 }
 
 /// Two handles are equal if they name the same queue pair.
@@ -310,18 +305,9 @@ impl Recv<'_> {
     /// pair with a shared receive queue. Then the receive is not queued.
     #[track_caller]
     pub fn post(self) -> Result<()> {
-        let (wr_id, cq) = (self.wr_id, self.qp.0.recv_cq.as_ref().map(Cq::raw));
+        let (wr_id, cq) = (self.wr_id, self.qp.0.recv_cq.as_ref().map(Cq::lower));
         sites::received(cq, Location::caller(), || {
-            self.slices.with_sges(|sges| Ok(self.qp.raw().post_recv(&RecvWr { wr_id, sges })?))
+            self.slices.with_sges(|sges| Ok(self.qp.lower().post_recv(&RecvWr { wr_id, sges })?))
         })
     }
 }
-
-/// All operations of peers. The keys of the memory may allow less.
-const ALL_REMOTE: Access = Access::REMOTE_READ
-    .union(Access::REMOTE_WRITE)
-    .union(Access::REMOTE_ATOMIC)
-    .union(Access::FLUSH_GLOBAL)
-    .union(Access::FLUSH_PERSISTENT);
-/// The port of the device.
-const THE_PORT: u8 = PORT;

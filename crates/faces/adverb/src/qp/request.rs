@@ -89,17 +89,7 @@ impl<'t, 'd> Request<'t, 'd> {
     /// allow the request. Then nothing was posted.
     #[track_caller]
     pub fn post(self) -> Result<()> {
-        let wr = self.wr;
-        match self.target {
-            RequestTarget::Qp(qp) => {
-                let (at, cq) = (Location::caller(), qp.raw_send_cq());
-                sites::posted(qp.raw(), cq, at, || wr.post(qp), Error::errno, |refused| refused)
-            }
-            RequestTarget::Batch(batch) => {
-                batch.push(wr);
-                Ok(())
-            }
-        }
+        self.post_at(Duration::ZERO, Location::caller())
     }
 
     /// As [`Request::post`], but waits while the queue is full, for at most `patience`. A place
@@ -110,6 +100,10 @@ impl<'t, 'd> Request<'t, 'd> {
     /// As [`Request::post`]; [`Error::QueueFull`] if no place became free in time.
     #[track_caller]
     pub fn post_within(self, patience: Duration) -> Result<()> {
+        self.post_at(patience, Location::caller())
+    }
+
+    fn post_at(self, patience: Duration, at: &'static Location<'static>) -> Result<()> {
         let qp = match self.target {
             RequestTarget::Qp(qp) => qp,
             RequestTarget::Batch(batch) => {
@@ -117,18 +111,16 @@ impl<'t, 'd> Request<'t, 'd> {
                 return Ok(());
             }
         };
-        let (at, cq, start) = (Location::caller(), qp.raw_send_cq(), Instant::now());
+        let post = || self.wr.post(qp);
+        let mut start = None;
         loop {
-            match sites::posted(
-                qp.raw(),
-                cq,
-                at,
-                || self.wr.post(qp),
-                Error::errno,
-                |refused| refused,
-            ) {
-                Err(Error::QueueFull { .. }) if start.elapsed() < patience => {
-                    std::thread::sleep(PAUSE)
+            let (raw, cq) = (qp.lower(), qp.raw_send_cq());
+            match sites::posted(raw, cq, at, post, Error::errno, |refused| refused) {
+                Err(Error::QueueFull { .. })
+                    if !patience.is_zero()
+                        && start.get_or_insert_with(Instant::now).elapsed() < patience =>
+                {
+                    std::thread::sleep(PAUSE);
                 }
                 posted => return posted,
             }

@@ -1,10 +1,18 @@
 //! The connection settings of a queue pair, and the attributes of each transition.
-use super::{ALL_REMOTE, QpInfo, THE_PORT};
+use super::QpInfo;
+use adverb_device::device::PORT;
 use adverb_device::engine::{Access, AddressVector, AttrMask, PathMtu, QpAttr, QpState, QpType};
 use std::time::Duration;
 
 /// The default Q_Key of datagrams (IBTA 10.2.5).
 const QKEY: u32 = 0x00ad_0ad0;
+
+/// All operations of peers. The keys of the memory may allow less.
+const ALL_REMOTE: Access = Access::REMOTE_READ
+    .union(Access::REMOTE_WRITE)
+    .union(Access::REMOTE_ATOMIC)
+    .union(Access::FLUSH_GLOBAL)
+    .union(Access::FLUSH_PERSISTENT);
 
 /// Timers, counts and rights.
 #[derive(Clone, Debug)]
@@ -80,7 +88,7 @@ impl Settings {
     pub fn init(&self, qp_type: QpType) -> Step {
         let attr = QpAttr {
             state: QpState::Init,
-            port_num: THE_PORT,
+            port_num: PORT,
             access: self.access,
             qkey: self.qkey,
             ..QpAttr::default()

@@ -84,7 +84,7 @@ impl<'d> Wr<'d> {
     }
 
     pub(super) fn post(&self, qp: &Qp) -> Result<()> {
-        let mut chain = qp.raw().send_chain()?;
+        let mut chain = qp.lower().send_chain()?;
         let mut undo = Undo::default();
         self.stage(&mut chain, qp.qp_type(), &mut undo)?;
         undo.forget();

@@ -6,6 +6,7 @@ use crate::sites;
 use adverb_choice::{Call, ChoiceEntry, Plan, Schedule, Site, Which};
 use adverb_hunt::{self as hunt, HuntedPart};
 use adverb_sync::Mutex;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -83,12 +84,6 @@ pub struct Hunt {
     only: Option<Schedule>,
 }
 
-impl Default for Hunt {
-    fn default() -> Self {
-        Hunt::new()
-    }
-}
-
 /// What a test has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Survived {
@@ -105,12 +100,21 @@ pub struct Found {
     pub what: String,
     /// The number of the run.
     pub run: usize,
-    /// How many replays failed again, and how many replays there were.
-    pub again: (usize, usize),
+    /// How often the replays failed again.
+    pub again: Again,
     /// The choices as text for [`Hunt::replay`]. If it has no choices, the test fails by itself.
     pub schedule: String,
     /// The choices in words, each with the place in the test.
     pub chosen: Vec<String>,
+}
+
+/// How many replays failed, of how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Again {
+    /// The number of replays that failed.
+    pub failed: usize,
+    /// The number of replays.
+    pub of: usize,
 }
 
 impl fmt::Display for Found {
@@ -125,7 +129,7 @@ impl fmt::Display for Found {
         if self.chosen.is_empty() {
             writeln!(f, "  without any choice: the test fails by itself")?;
         }
-        writeln!(f, "  again:  in {} of {} runs", self.again.0, self.again.1)?;
+        writeln!(f, "  again:  in {} of {} runs", self.again.failed, self.again.of)?;
         write!(f, "  replay: Hunt::new().replay({:?}).run(..)", self.schedule)
     }
 }
@@ -141,11 +145,17 @@ struct Run {
     silence: Duration,
 }
 
+impl Default for Hunt {
+    fn default() -> Self {
+        Hunt { time: TIME, runs: RUNS, seed: 1, only: None }
+    }
+}
+
 impl Hunt {
     /// A hunt with the default settings.
     #[must_use]
     pub fn new() -> Self {
-        Hunt { time: TIME, runs: RUNS, seed: 1, only: None }
+        Hunt::default()
     }
 
     /// Sets how long the hunt lasts at most.
@@ -197,13 +207,8 @@ impl Hunt {
         let (begun, test) = (Instant::now(), Arc::new(test));
         let nothing = Schedule::default();
         let first = attempt(&nothing, &test, FIRST, FIRST);
-        let places = first
-            .part
-            .met
-            .iter()
-            .map(|(site, _)| &site.place)
-            .collect::<std::collections::BTreeSet<_>>()
-            .len();
+        let places: BTreeSet<_> = first.part.met.iter().map(|(site, _)| &site.place).collect();
+        let places = places.len();
         let (silence, whole) = (first.silence * 4 + SILENCE, first.took * 10 + FIRST);
         let mut run = |schedule: &Schedule| attempt(schedule, &test, silence, whole);
         let mut replayed = |schedule: &Schedule, failed: Run, nth: usize| {
@@ -213,7 +218,7 @@ impl Hunt {
             Box::new(Found {
                 what,
                 run: nth,
-                again: (again.len(), REPLAYS),
+                again: Again { failed: again.len(), of: REPLAYS },
                 chosen: in_words(&schedule, &failed.part.made),
                 schedule: schedule.to_string(),
             })

@@ -43,6 +43,13 @@ pub struct Endpoint {
     pub xrc_srqn: u32,
 }
 
+/// The first PSNs of a connection.
+#[derive(Clone, Copy, Default)]
+pub struct FirstPsns {
+    pub own: u32,
+    pub peer: u32,
+}
+
 impl World {
     /// A queue pair in each process, connected.
     pub fn connected(&mut self, kind: Kind) -> Result<Endpoint, String> {
@@ -59,7 +66,8 @@ impl World {
         let &[qpn, peer_psn] = &theirs[..] else {
             return Err("the other process uses another protocol".into());
         };
-        end.connect(&self.path()?, self.mtu(), (psn, peer_psn as u32), qpn as u32)?;
+        let psns = FirstPsns { own: psn, peer: peer_psn as u32 };
+        end.connect(&self.path()?, self.mtu(), psns, qpn as u32)?;
         self.sync()
     }
 }
@@ -104,13 +112,12 @@ impl Endpoint {
             .map_err(|e| format!("{:?} queue pair to {:?}: {e}", self.qp.qp_type(), attr.state))
     }
 
-    /// Goes through INIT, RTR and RTS, connected to queue pair `qpn`. `psn` has the first PSN of
-    /// this side and of the peer.
+    /// Goes through INIT, RTR and RTS, connected to queue pair `qpn`.
     pub fn connect(
         &self,
         path: &AddressVector,
         mtu: PathMtu,
-        psn: (u32, u32),
+        psns: FirstPsns,
         qpn: u32,
     ) -> Result<(), String> {
         let kind = self.qp.qp_type();
@@ -126,14 +133,14 @@ impl Endpoint {
             av: *path,
             path_mtu: mtu,
             dest_qpn: qpn,
-            rq_psn: psn.1,
+            rq_psn: psns.peer,
             max_dest_rd_atomic: 16,
             min_rnr_timer: 1,
             ..QpAttr::default()
         };
         let rts = QpAttr {
             state: QpState::Rts,
-            sq_psn: psn.0,
+            sq_psn: psns.own,
             // 4.096 µs · 2^14 = 67 ms, seven times.
             timeout: 14,
             retry_cnt: 7,
@@ -181,15 +188,9 @@ impl Endpoint {
         flags: SendFlags,
         data: Payload<'_>,
     ) -> Result<(), String> {
-        self.send_all(&[SendWr { wr_id, flags, op, data, ud: self.dest, xrc_srqn: self.xrc_srqn }])
-    }
-
-    /// Posts send requests as a single chain.
-    pub fn send_all(&self, requests: &[SendWr<'_>]) -> Result<(), String> {
+        let request = SendWr { wr_id, flags, op, data, ud: self.dest, xrc_srqn: self.xrc_srqn };
         let mut chain = self.qp.send_chain().map_err(words("post"))?;
-        for request in requests {
-            chain.stage(request).map_err(|e| format!("post of {:?}: {e}", request.op))?;
-        }
+        chain.stage(&request).map_err(|e| format!("post of {op:?}: {e}"))?;
         chain.commit();
         Ok(())
     }
@@ -212,10 +213,9 @@ impl Endpoint {
             if let Some(completion) = self.polled.pop_front() {
                 return Ok(completion);
             }
-            let polled = &mut self.polled;
-            self.cq
-                .poll(64, |c| polled.push_back(c))
-                .map_err(|cause| format!("completion queue: {cause}"))?;
+            let mut polled = std::mem::take(&mut self.polled);
+            self.poll(64, |c| polled.push_back(c))?;
+            self.polled = polled;
             if self.polled.is_empty() {
                 if start.elapsed() > HANG_LIMIT {
                     return Err(format!("no completion came in {HANG_LIMIT:?}"));
@@ -249,9 +249,9 @@ impl Endpoint {
     pub fn quiet(&mut self, time: Duration) -> Result<(), String> {
         let start = Instant::now();
         while start.elapsed() < time {
-            let polled = &mut self.polled;
-            self.cq.poll(1, |c| polled.push_back(c)).map_err(|cause| cause.to_string())?;
-            if let Some(c) = self.polled.pop_front() {
+            let mut polled = self.polled.pop_front();
+            self.poll(1, |c| _ = polled.get_or_insert(c))?;
+            if let Some(c) = polled {
                 return Err(format!(
                     "unexpected completion {:?} of request {}: {:?}",
                     c.opcode, c.wr_id, c.status

@@ -71,10 +71,8 @@ fn latency(
     game.play(w, WARM_UP)?;
     let each = start.elapsed() / WARM_UP as u32;
     let wanted = (TIME.as_nanos() / each.as_nanos().max(1)).clamp(100, 100_000) as u64;
-    let count = match (w.is_first(), w.swap(wanted)?) {
-        (true, _) => wanted,
-        (false, told) => told,
-    };
+    let told = w.swap(wanted)?;
+    let count = if w.is_first() { wanted } else { told };
     let mut samples = game.play(w, count as usize)?;
     w.sync()?;
     end.close()?;
@@ -347,10 +345,6 @@ impl Watch {
             }
             next += 1;
         })?;
-        self.patience(n, bad)
-    }
-
-    fn patience(&mut self, n: usize, bad: Option<String>) -> Result<u64, String> {
         if let Some(why) = bad {
             return Err(why);
         }

@@ -77,10 +77,9 @@ pub fn main(args: &Args) -> Result<(), String> {
     give_up_after(LIMIT, "adverb demo");
     let device = choose(args.device.as_deref())?;
     let mut second = start_second(&device, args.no_measure, args.runner.as_deref())?;
-    let address = device
-        .gids()
-        .get(world::gid_index(&device))
-        .map_or_else(String::new, |g| ip_of(g).to_string());
+    let gids = device.gids();
+    let gid = gids.get(world::gid_index(&device));
+    let address = gid.map_or_else(String::new, |gid| ip_of(gid).to_string());
     outln!(
         "processes {} and {} on device {} ({address}, path MTU {})",
         std::process::id(),
@@ -107,19 +106,11 @@ pub fn second_main(args: &SecondArgs) -> ExitCode {
     adverb_device::logging::start("adverb demo (second process)", log::LevelFilter::Off);
     give_up_after(LIMIT, "adverb demo, second process");
     let mut control = Control::new(BufReader::new(std::io::stdin()), std::io::stdout());
-    let device = match find(&args.device) {
-        Ok(device) => device,
-        Err(why) => {
-            control.fail(&why);
-            return ExitCode::FAILURE;
-        }
+    let Ok(device) = find(&args.device).inspect_err(|why| control.fail(why)) else {
+        return ExitCode::FAILURE;
     };
     let outcome = World::new(Role::Second, &device, control).and_then(|mut world| {
-        let outcome = both(&mut world, args.no_measure);
-        if let Err(why) = &outcome {
-            world.control.fail(why);
-        }
-        outcome
+        both(&mut world, args.no_measure).inspect_err(|why| world.control.fail(why))
     });
     if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -183,8 +174,7 @@ fn finish(mut second: Child, expect_success: bool) -> Result<(), String> {
 }
 
 fn start_second(device: &Device, no_measure: bool, runner: Option<&Path>) -> Result<Child, String> {
-    let exe = std::env::current_exe()
-        .map_err(|e| format!("the path of this command cannot be read: {e}"))?;
+    let exe = crate::run::own_path()?;
     let mut command = Command::new(runner.unwrap_or(&exe));
     if runner.is_some() {
         command.arg(&exe);
@@ -196,10 +186,8 @@ fn start_second(device: &Device, no_measure: bool, runner: Option<&Path>) -> Res
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     adverb_survivor::prepare(&mut command);
     command.spawn().map_err(|e| {
-        format!(
-            "the second process cannot be started: {e}{}",
-            world::advice(e.raw_os_error().unwrap_or(0))
-        )
+        let advice = world::advice(e.raw_os_error().unwrap_or(0));
+        format!("the second process cannot be started: {e}{advice}")
     })
 }
 
@@ -210,15 +198,12 @@ fn list() -> Result<Vec<Arc<Device>>, String> {
 }
 
 fn find(name: &str) -> Result<Arc<Device>, String> {
-    let found = adverb_device::device::named(name).map_err(|e| e.to_string())?;
-    found.map_or_else(
-        || {
-            let devices = list()?;
-            let names: Vec<&str> = devices.iter().map(|d| d.name()).collect();
-            Err(format!("there is no device {name}; there are: {}", names.join(", ")))
-        },
-        Ok,
-    )
+    if let Some(device) = adverb_device::device::named(name).map_err(|e| e.to_string())? {
+        return Ok(device);
+    }
+    let devices = list()?;
+    let names: Vec<&str> = devices.iter().map(|d| d.name()).collect();
+    Err(format!("there is no device {name}; there are: {}", names.join(", ")))
 }
 
 /// The named device, or the first device with a port that can be opened. The loopback device comes

@@ -1,6 +1,7 @@
 //! What each process of the demonstration uses in all checks: a device, a protection domain, a
 //! buffer, and the control connection to the other process.
 use super::control::Control;
+use adverb_choice::mix;
 use adverb_device::buffer::Buffer;
 use adverb_device::context::AhAttr;
 use adverb_device::engine::wr::Remote;
@@ -22,6 +23,8 @@ pub const IN: usize = BUFFER / 2;
 /// Number of guard bytes behind a message.
 const GUARD: usize = 64;
 const GUARD_BYTE: u8 = 0xa5;
+/// The error of an access outside of the buffer.
+const BEYOND: &str = "beyond the buffer";
 
 /// Access flags of the buffer and the queue pairs: all rights.
 pub const ACCESS: Access = Access::LOCAL_WRITE
@@ -152,25 +155,18 @@ impl World {
     }
     /// Copies bytes into the buffer.
     pub fn put(&self, offset: usize, bytes: &[u8]) -> Result<(), String> {
-        if self.buffer.write_at(offset, bytes) { Ok(()) } else { Err("beyond the buffer".into()) }
+        if self.buffer.write_at(offset, bytes) { Ok(()) } else { Err(BEYOND.into()) }
     }
     /// Reads bytes from the buffer.
     pub fn get(&self, offset: usize, len: usize) -> Result<Vec<u8>, String> {
         let mut bytes = vec![0; len];
-        if self.buffer.read_at(offset, &mut bytes) {
-            Ok(bytes)
-        } else {
-            Err("beyond the buffer".into())
-        }
+        if self.buffer.read_at(offset, &mut bytes) { Ok(bytes) } else { Err(BEYOND.into()) }
     }
     /// Reads a word of the buffer, in host byte order.
     pub fn word(&self, offset: usize) -> Result<u64, String> {
         let mut bytes = [0; 8];
-        if self.buffer.read_at(offset, &mut bytes) {
-            Ok(u64::from_ne_bytes(bytes))
-        } else {
-            Err("beyond the buffer".into())
-        }
+        let is_there = self.buffer.read_at(offset, &mut bytes);
+        if is_there { Ok(u64::from_ne_bytes(bytes)) } else { Err(BEYOND.into()) }
     }
     /// Clears `len` bytes for a message and writes guard bytes behind them.
     pub fn expect_here(&self, offset: usize, len: usize) -> Result<(), String> {
@@ -201,12 +197,9 @@ impl World {
     /// Writes all nonzero counters to the log. The counters may explain a failure that
     /// the check itself did not cause.
     pub fn log_counters(&self) {
-        let node = self.context.node();
-        let mut text: Vec<String> = Vec::new();
-        for (name, value) in node.link().stats().named().into_iter().filter(|(_, value)| *value > 0)
-        {
-            text.push(format!("{name} {value}"));
-        }
+        let counters = self.context.node().link().stats().named().into_iter();
+        let counters = counters.filter(|(_, value)| *value > 0);
+        let text: Vec<_> = counters.map(|(name, value)| format!("{name} {value}")).collect();
         log::warn!("counters of the link: {}", text.join(", "));
     }
 
@@ -251,16 +244,16 @@ impl Listener {
     }
 }
 
+/// The step of splitmix64, of which [`mix`] gives one number.
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// Bytes determined by position and seed (splitmix64).
 pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len + 8);
     let mut state = seed.wrapping_mul(0xd134_2543_de82_ef95);
     while bytes.len() < len {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bytes.extend_from_slice(&(z ^ (z >> 31)).to_le_bytes());
+        bytes.extend_from_slice(&mix(state).to_le_bytes());
+        state = state.wrapping_add(STEP);
     }
     bytes.truncate(len);
     bytes

@@ -36,20 +36,17 @@ impl Finding {
         Finding { what, state: State::Ok, found: found.into(), remedy: None }
     }
 
-    pub fn warn(
-        what: &'static str,
-        found: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Finding {
-        Finding { what, state: State::Warn, found: found.into(), remedy: Some(remedy.into()) }
+    pub fn warn(what: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Finding { state: State::Warn, remedy: Some(remedy.into()), ..Finding::ok(what, found) }
     }
 
-    pub fn fail(
-        what: &'static str,
-        found: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Finding {
-        Finding { what, state: State::Fail, found: found.into(), remedy: Some(remedy.into()) }
+    pub fn fail(what: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Finding { state: State::Fail, ..Finding::warn(what, found, remedy) }
+    }
+
+    /// A warning with this remedy, unless all is well.
+    pub fn unless(self, is_well: bool, remedy: impl Into<String>) -> Self {
+        if is_well { self } else { Finding::warn(self.what, self.found, remedy) }
     }
 }
 

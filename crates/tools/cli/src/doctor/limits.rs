@@ -28,16 +28,12 @@ pub fn findings() -> Vec<Finding> {
     }
     all.extend(receive_buffer());
     all.push(shm());
-    all.extend(places());
+    all.push(places());
     all.push(memory());
     all
 }
 
 fn descriptors(soft: u64, hard: u64) -> Finding {
-    let found = format!("{soft} descriptors a process");
-    if soft >= DESCRIPTORS {
-        return Finding::ok("descriptors", found);
-    }
     let how = if hard >= DESCRIPTORS {
         ""
     } else {
@@ -47,7 +43,8 @@ fn descriptors(soft: u64, hard: u64) -> Finding {
         "each peer and each channel needs descriptors, and {DESCRIPTORS} are enough for most \
          programs: `ulimit -n 4096`{how}"
     );
-    Finding::warn("descriptors", found, remedy)
+    let found = format!("{soft} descriptors a process");
+    Finding::ok("descriptors", found).unless(soft >= DESCRIPTORS, remedy)
 }
 
 fn locked(soft: u64) -> Finding {
@@ -81,16 +78,13 @@ fn judged_buffer(limit: u64, privileged: bool) -> Finding {
             "this process may set any size of a receive buffer (CAP_NET_ADMIN)",
         );
     }
-    let found = format!("a receive buffer holds at most {} (net.core.rmem_max)", bytes(limit));
-    if limit >= RECEIVE_BUFFER {
-        return Finding::ok("rmem_max", found);
-    }
     let remedy = format!(
         "a full buffer loses packets while the receiver does not run, or when several peers send \
          at once; packets are then sent again, which costs throughput on fast networks: `sysctl -w \
          net.core.rmem_max={WANTED_BUFFER}`, as root"
     );
-    Finding::warn("rmem_max", found, remedy)
+    let found = format!("a receive buffer holds at most {} (net.core.rmem_max)", bytes(limit));
+    Finding::ok("rmem_max", found).unless(limit >= RECEIVE_BUFFER, remedy)
 }
 
 fn shm() -> Finding {
@@ -104,33 +98,30 @@ fn shm() -> Finding {
         return Finding::warn("/dev/shm", "it is mounted read-only", remedy);
     }
     let free = found.blocks_available().saturating_mul(found.fragment_size());
-    if free >= ROOM {
-        return Finding::ok("/dev/shm", format!("{} are free", bytes(free)));
-    }
     let remedy = "`docker run --shm-size=64m`, or XDG_RUNTIME_DIR on another file system; `adverb \
                   run` tries other directories by itself, but other programs (UCX, MPI) may need \
                   /dev/shm";
-    Finding::warn("/dev/shm", format!("{} are free", bytes(free)), remedy)
+    Finding::ok("/dev/shm", format!("{} are free", bytes(free))).unless(free >= ROOM, remedy)
 }
 
 /// The place where `adverb run` puts its replacement of `/dev/infiniband` and sysfs.
-fn places() -> Option<Finding> {
+fn places() -> Finding {
     let places = [std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from)];
     let more = ["/dev/shm", "/tmp", "/var/tmp"].map(|p| Some(PathBuf::from(p)));
     let writable = |path: &Path| nix::unistd::access(path, nix::unistd::AccessFlags::W_OK).is_ok();
     let first = places.into_iter().chain(more).flatten().find(|path| writable(path));
-    Some(match first {
-        Some(path) => Finding::ok(
-            "files",
-            format!("{} has room for the files of `adverb run`", path.display()),
-        ),
+    match first {
+        Some(path) => {
+            let found = format!("{} has room for the files of `adverb run`", path.display());
+            Finding::ok("files", found)
+        }
         None => Finding::warn(
             "files",
             "no directory has room for the files of /dev/infiniband and /sys/class/infiniband",
             "programs that read these files (UCX, NCCL) find no device: set XDG_RUNTIME_DIR to a \
              directory of mode 700",
         ),
-    })
+    }
 }
 
 fn memory() -> Finding {
@@ -144,11 +135,8 @@ fn memory() -> Finding {
         bytes(limit),
         bytes(left)
     );
-    if left >= MEMORY {
-        return Finding::ok("memory", found);
-    }
     let remedy = "registrations and forks that do not fit fail with ENOMEM: give the container or the service more memory";
-    Finding::warn("memory", found, remedy)
+    Finding::ok("memory", found).unless(left >= MEMORY, remedy)
 }
 
 /// The smallest memory limit that applies to a process: the control group, its limit and its usage.

@@ -2,7 +2,7 @@
 //! tells the other what it has received.
 use super::finding::Finding;
 use crate::demo::control::Control;
-use crate::demo::end::{Endpoint, Kind};
+use crate::demo::end::{Endpoint, FirstPsns, Kind};
 use crate::demo::world::{HANG_LIMIT, IN, OUT, Role, World};
 use adverb_device::Device;
 use adverb_device::engine::wr::SendOp;
@@ -58,15 +58,11 @@ pub fn listen(address: &str) -> Vec<Finding> {
 
 /// Visits a host waiting in [`listen`].
 pub fn with(host: &str) -> Vec<Finding> {
+    let nowhere = Err(std::io::ErrorKind::NotFound.into());
     let connected = addresses(host).and_then(|all| {
-        let mut result = Err(std::io::ErrorKind::NotFound.into());
-        for address in all {
-            result = TcpStream::connect_timeout(&address, HANG_LIMIT);
-            if result.is_ok() {
-                break;
-            }
-        }
-        result
+        all.iter().fold(nowhere, |before, at| {
+            before.or_else(|_| TcpStream::connect_timeout(at, HANG_LIMIT))
+        })
     });
     match connected {
         Ok(stream) => meet(Role::First, &stream),
@@ -93,11 +89,7 @@ fn addresses(host: &str) -> std::io::Result<Vec<std::net::SocketAddr>> {
 
 fn meet(role: Role, stream: &TcpStream) -> Vec<Finding> {
     match tried_with(role, stream) {
-        Ok((who, all)) => {
-            let mut findings = vec![who];
-            findings.extend(judged(&all));
-            findings
-        }
+        Ok((who, all)) => [vec![who], judged(&all)].concat(),
         Err(why) => vec![failed(&why)],
     }
 }
@@ -172,7 +164,7 @@ fn try_mtu(world: &mut World, mtu: PathMtu) -> Result<Tried, String> {
 fn one_way(world: &mut World, mtu: PathMtu, sender: Role) -> Result<bool, String> {
     let mut end = Endpoint::new(world, Kind::Rc)?;
     let theirs = world.swap(u64::from(end.qp.number()))?;
-    end.connect(&world.path()?, mtu, (0, 0), theirs as u32)?;
+    end.connect(&world.path()?, mtu, FirstPsns::default(), theirs as u32)?;
     let sends = sender == world.role;
     if !sends {
         end.recv(RECEIVED, IN, mtu.bytes())?;

@@ -58,10 +58,8 @@ fn judge(
         );
     }
     let sockets = sockets.len();
-    Finding::ok(
-        "port",
-        format!("your programs on Adverb share UDP port {PORT} ({sockets} sockets)"),
-    )
+    let found = format!("your programs on Adverb share UDP port {PORT} ({sockets} sockets)");
+    Finding::ok("port", found)
 }
 
 /// The sockets of a table bound to the port.

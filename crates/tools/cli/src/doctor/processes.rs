@@ -14,10 +14,8 @@ const MAGIC: [u8; 4] = *b"\x7fELF";
 pub fn findings() -> Vec<Finding> {
     let (refused, errno) = match tried() {
         Ok(None) => {
-            return vec![Finding::ok(
-                "processes",
-                "one process may read another's memory (process_vm_readv)",
-            )];
+            let found = "one process may read another's memory (process_vm_readv)";
+            return vec![Finding::ok("processes", found)];
         }
         Ok(Some(errno)) => (
             format!("one process may not read another's memory: process_vm_readv says {errno}"),

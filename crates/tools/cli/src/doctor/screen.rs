@@ -1,5 +1,6 @@
 //! Findings as text, in lines of at most 80 columns.
 use super::finding::{Finding, State};
+use crate::out::wrap;
 use std::fmt::Write;
 
 const COLUMNS: usize = 80;
@@ -43,20 +44,10 @@ fn words_of(text: &str) -> Vec<String> {
 
 /// Writes words behind a head. Further lines begin below the first word.
 fn put(text: &mut String, head: &str, words: &str) {
-    let (mut line, mut empty) = (format!("{head:INDENT$}"), true);
-    for word in words_of(words) {
-        let more = word.chars().count() + usize::from(!empty);
-        if !empty && line.chars().count() + more > COLUMNS {
-            let _ = writeln!(text, "{}", line.trim_end());
-            (line, empty) = (" ".repeat(INDENT), true);
-        }
-        if !empty {
-            line.push(' ');
-        }
-        line.push_str(&word);
-        empty = false;
+    let indent = " ".repeat(INDENT);
+    for line in wrap(words_of(words), &format!("{head:INDENT$}"), &indent, COLUMNS) {
+        let _ = writeln!(text, "{}", line.trim_end());
     }
-    let _ = writeln!(text, "{}", line.trim_end());
 }
 
 #[cfg(test)]

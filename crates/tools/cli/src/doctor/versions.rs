@@ -22,16 +22,11 @@ fn musl(loader: &Path) -> Option<Finding> {
 
 fn kernel(release: &str) -> Finding {
     let found = format!("Linux {release} on {}", std::env::consts::ARCH);
-    match version(release) {
-        Some(version) if version < KERNEL => {
-            let remedy = format!(
-                "Linux {}.{} or newer is needed to see the end of peers at once",
-                KERNEL.0, KERNEL.1
-            );
-            Finding::warn("kernel", found, remedy)
-        }
-        _ => Finding::ok("kernel", found),
-    }
+    let (major, minor) = KERNEL;
+    let remedy =
+        format!("Linux {major}.{minor} or newer is needed to see the end of peers at once");
+    let is_old = version(release).is_some_and(|version| version < KERNEL);
+    Finding::ok("kernel", found).unless(!is_old, remedy)
 }
 
 fn version(release: &str) -> Option<(u32, u32)> {

@@ -9,24 +9,8 @@ const WIDTH: usize = 80;
 /// Breaks a text into lines. `lead` stands before the first line, and as many spaces before the
 /// others.
 pub fn wrap(text: &str, lead: &str) -> String {
-    let (mut out, mut line) = (String::new(), lead.to_owned());
-    let mut empty = true;
-    for word in text.split_whitespace() {
-        if !empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
-            out.push_str(&line);
-            out.push('\n');
-            line = " ".repeat(lead.chars().count());
-            empty = true;
-        }
-        if !empty {
-            line.push(' ');
-        }
-        line.push_str(word);
-        empty = false;
-    }
-    out.push_str(&line);
-    out.push('\n');
-    out
+    let indent = " ".repeat(lead.chars().count());
+    crate::out::wrap(text.split_whitespace(), lead, &indent, WIDTH).join("\n") + "\n"
 }
 
 /// docs/causes.md.

@@ -4,7 +4,7 @@ use adverb_check::{Told, ToldCall, Weight};
 use adverb_choice::{Choice, ChoiceEntry, RunPath, Site};
 use nix::sys::signal::Signal;
 use nix::sys::wait::WaitStatus;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashSet;
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -253,43 +253,27 @@ pub fn lost(outputs: &[Output]) -> Option<(Who, &str)> {
     })
 }
 
-/// Parses the device's log: the places met and the choices made.
-pub fn parse(log: &str) -> (Vec<Met>, Vec<ChoiceEntry>) {
-    let (mut sites, mut made) = (Vec::new(), Vec::new());
-    let mut known = HashMap::new();
+/// Parses the device's log: the places met, the choices made, and the number of visits of each
+/// place, as a binary logarithm. The log tells no more of the run.
+pub fn parse(log: &str) -> Attempt {
+    let (mut run, mut known) = (Attempt::default(), HashSet::new());
     for line in log.lines() {
-        match line.split_once(' ') {
-            Some(("made", entry)) => made.extend(entry.parse::<ChoiceEntry>()),
-            Some(("site", rest)) => {
-                let mut words = rest.splitn(3, ' ');
-                let site = words.next().and_then(|s| s.parse::<Site>().ok());
-                let object = words.next().and_then(|n| n.parse::<u64>().ok());
-                let (Some(site), Some(object)) = (site, object) else { continue };
-                if known.insert((site.clone(), object), ()).is_none() {
-                    let words = words.next().unwrap_or(&site.place).to_owned();
-                    sites.push(Met { site, object, words });
-                }
-            }
-            _ => {}
+        let (kind, rest) = line.split_once(' ').unwrap_or_default();
+        if kind == "made" {
+            run.made.extend(rest.parse::<ChoiceEntry>());
+            continue;
+        }
+        let mut words = rest.splitn(3, ' ');
+        let site = words.next().and_then(|s| s.parse::<Site>().ok());
+        let number = words.next().and_then(|n| n.parse::<u64>().ok());
+        let (Some(site), Some(number)) = (site, number) else { continue };
+        let visits = run.path.visits.entry(site.clone()).or_default();
+        if kind == "count" {
+            *visits = (*visits).max(number as u32);
+        } else if kind == "site" && known.insert((site.clone(), number)) {
+            let words = words.next().unwrap_or(&site.place).to_owned();
+            run.sites.push(Met { site, object: number, words });
         }
     }
-    (sites, made)
-}
-
-/// Parses the device's log: by place, the number of visits as a binary logarithm.
-pub fn visits(log: &str) -> BTreeMap<Site, u32> {
-    let mut all = BTreeMap::new();
-    for line in log.lines() {
-        let mut words = line.split(' ');
-        let kind = words.next().unwrap_or_default();
-        let Some(site) = words.next().and_then(|s| s.parse::<Site>().ok()) else { continue };
-        let n = match kind {
-            "site" => 0,
-            "count" => words.next().and_then(|n| n.parse().ok()).unwrap_or(0),
-            _ => continue,
-        };
-        let most = all.entry(site).or_insert(n);
-        *most = n.max(*most);
-    }
-    all
+    run
 }

@@ -1,10 +1,11 @@
 //! Runs the commands of a hunt. Starts the commands, waits for their end or for evidence of a hang,
 //! and ends every process of a run.
-use super::attempt::{Attempt, LOST, Limits, Output, SILENCE, Verdict, Who, lost, parse, visits};
+use super::attempt::{Attempt, LOST, Limits, Output, SILENCE, Verdict, Who, lost, parse};
 use super::boxes::{Boxes, RunBox};
 use super::stuck::Watcher;
 use crate::examination::{self, Examination};
-use adverb_choice::{RunPath, Schedule};
+use crate::out::at;
+use adverb_choice::Schedule;
 use adverb_hunt as hunt;
 use adverb_survivor::is_interrupted;
 use adverb_threads::Stillness;
@@ -108,11 +109,8 @@ impl HuntCommands {
         suppression: Option<(&'static str, PathBuf)>,
         before: Option<&OsString>,
     ) -> Result<Self, String> {
-        let exe = std::env::current_exe().map_err(|e| format!("the path of this command: {e}"))?;
-        DirBuilder::new()
-            .mode(0o700)
-            .create(&directory)
-            .map_err(|e| format!("{}: {e}", directory.display()))?;
+        let exe = crate::run::own_path()?;
+        DirBuilder::new().mode(0o700).create(&directory).map_err(at(&directory))?;
         let boxes = Boxes::new(&exe, &directory, before);
         let next = AtomicUsize::new(0);
         let listens = AtomicBool::new(false);
@@ -146,14 +144,12 @@ impl HuntCommands {
     /// Runs the commands once.
     pub fn attempt(&self, schedule: &Schedule, limits: &Limits) -> Result<Attempt, String> {
         let n = self.next.fetch_add(1, Ordering::Relaxed);
-        let [plan, log] =
-            ["schedule", "log"].map(|kind| self.directory.join(format!("{n}.{kind}")));
-        std::fs::write(&plan, schedule.to_string()).map_err(|e| self.at(&e))?;
-        std::fs::write(&log, if limits.words { hunt::WORDS } else { "" })
-            .map_err(|e| self.at(&e))?;
-        let [reports, ask] =
-            ["reports", "ask"].map(|kind| self.directory.join(format!("{n}.{kind}")));
-        let examination = Examination::begin(reports, ask).map_err(|e| self.at(&e))?;
+        let [plan, log, reports, ask] = ["schedule", "log", "reports", "ask"]
+            .map(|kind| self.directory.join(format!("{n}.{kind}")));
+        std::fs::write(&plan, schedule.to_string())
+            .and_then(|()| std::fs::write(&log, if limits.words { hunt::WORDS } else { "" }))
+            .map_err(at(&self.directory))?;
+        let examination = Examination::begin(reports, ask).map_err(at(&self.directory))?;
         let begun = Instant::now();
         let is_over = || limits.are_over() || begun.elapsed() > limits.whole;
         let mark = (hunt::SCHEDULE, &*plan);
@@ -194,31 +190,21 @@ impl HuntCommands {
             false => ends.verdict(&outputs, limits.stays == Some(true)),
         };
         let hangs_alone = examination.has_one_process();
-        let (sites, made) = parse(&log_text);
-        let (took, silence) = (begun.elapsed(), watcher.longest_silence());
-        let path = RunPath { visits: visits(&log_text), made: made.len(), took };
-        let (stayed, after_loss) = (ends.stayed, None);
         let attempt = Attempt {
             verdict,
             who,
-            sites,
-            made,
-            path,
             outputs,
             reports,
             picture,
-            took,
-            silence,
-            stayed,
-            after_loss,
+            took: begun.elapsed(),
+            silence: watcher.longest_silence(),
+            stayed: ends.stayed,
+            ..parse(&log_text)
         };
         let mut attempt = attempt.excused(hangs_alone);
+        (attempt.path.made, attempt.path.took) = (attempt.made.len(), attempt.took);
         attempt.verdict = attempt.verdict.with(&attempt.reports);
         Ok(attempt)
-    }
-
-    fn at(&self, e: &std::io::Error) -> String {
-        format!("{}: {e}", self.directory.display())
     }
 
     /// Starts the commands and waits for their ends. A client starts when the server waits for a
@@ -243,15 +229,15 @@ impl HuntCommands {
                 early = !self.until_ready(server) && !is_known;
             }
             let out = self.directory.join(format!("{n}.out{}", sides.len()));
-            let output =
-                File::options().append(true).create(true).open(&out).map_err(|e| self.at(&e))?;
+            let output = File::options().append(true).create(true).open(&out);
+            let output = output.map_err(at(&self.directory))?;
             let mut command = Command::new(&self.exe);
             command.arg("run").args(run_box.arguments()).arg("--").args(words);
             command.envs(variables.iter().copied());
-            let errors = output.try_clone().map_err(|e| self.at(&e))?;
+            let errors = output.try_clone().map_err(at(&self.directory))?;
             command.stdin(Stdio::null()).stdout(output).stderr(errors).process_group(0);
             adverb_survivor::prepare(&mut command);
-            let child = command.spawn().map_err(|e| format!("{}: {e}", self.exe.display()))?;
+            let child = command.spawn().map_err(at(&self.exe))?;
             watcher.add(child.id());
             let end = adverb_os::process_end(pid_of(&child).as_raw()).ok();
             sides.push(Side { who: *who, child, end, out });

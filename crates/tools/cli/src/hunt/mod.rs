@@ -12,7 +12,7 @@ mod tests;
 
 pub use boxes::{BOX, BoxArgs, main as box_main};
 
-use crate::out::out;
+use crate::out::{at, out};
 use adverb_check::Told;
 use adverb_choice::{Choice, Plan, Schedule, Site};
 use attempt::{Attempt, Limits, Met, Verdict};
@@ -26,14 +26,6 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Exit status if a failure was found.
-const FOUND: u8 = 1;
-/// Exit status if the failure may be chance.
-const DOUBTFUL: u8 = 2;
-/// Exit status if the time was too short for every single choice.
-const TOO_SHORT: u8 = 3;
-/// Exit status if the program makes no call with a choice.
-const NO_CHOICE: u8 = 4;
 /// Number of replays, which measure how often a failure happens.
 const REPLAYS: usize = 5;
 /// Largest number of replays of a failure that did not happen again.
@@ -118,13 +110,7 @@ pub fn main(args: &Args) -> ExitCode {
         Ok(end)
     });
     match end {
-        Ok(HuntResult { outcome, .. }) => ExitCode::from(match outcome {
-            HuntEnd::Nothing => 0,
-            HuntEnd::Found => FOUND,
-            HuntEnd::Doubtful => DOUBTFUL,
-            HuntEnd::TooShort => TOO_SHORT,
-            HuntEnd::NoChoice => NO_CHOICE,
-        }),
+        Ok(end) => ExitCode::from(end.outcome as u8),
         Err(text) => {
             crate::out::errln!("adverb hunt: {text}");
             ExitCode::from(crate::run::OWN_FAILURE)
@@ -132,19 +118,19 @@ pub fn main(args: &Args) -> ExitCode {
     }
 }
 
-/// How a hunt ended.
+/// How a hunt ended: the exit status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum HuntEnd {
     /// Every single choice was tried.
     #[default]
-    Nothing,
-    Found,
+    Nothing = 0,
+    Found = 1,
     /// A failure may be chance.
-    Doubtful,
+    Doubtful = 2,
     /// Not every single choice was tried, for lack of time or after SIGINT.
-    TooShort,
+    TooShort = 3,
     /// The program makes no call with a choice.
-    NoChoice,
+    NoChoice = 4,
 }
 
 #[derive(Default)]
@@ -260,26 +246,18 @@ fn hunt(args: &Args, directory: PathBuf, begun: Instant) -> Result<HuntResult, S
         let text = report::nothing(args, runs, begun.elapsed(), &unsure, &first, &coverage);
         return Ok(end(text, outcome, None));
     };
-    std::fs::write(&args.out, report::file(args, &found))
-        .map_err(|e| format!("{}: {e}", args.out.display()))?;
+    std::fs::write(&args.out, report::file(args, &found.failure)).map_err(at(&args.out))?;
     // The failed run may have reached further places.
-    let met = plain::merged(&[first, found.attempt.clone()]).sites;
+    let met = plain::merged(&[first, found.failure.attempt.clone()]).sites;
     let text = report::found(args, &found, &met);
     let outcome = if found.is_doubtful() { HuntEnd::Doubtful } else { HuntEnd::Found };
-    let Found { attempt, schedule, .. } = found;
+    let Confirmed { attempt, schedule, .. } = found.failure;
     Ok(end(text, outcome, Some(Finding { attempt, schedule, met })))
 }
 
-/// A failure that happened again.
+/// A failure that happened again, with the number and the time of the first failed run.
 struct Found {
-    /// The shrunk schedule.
-    schedule: Schedule,
-    /// A failed run of the schedule.
-    attempt: Attempt,
-    /// How often the schedule fails, and how often the program fails without a choice.
-    with: Rate,
-    without: Rate,
-    /// The number and the time of the first failed run.
+    failure: Confirmed,
     run: usize,
     after: Duration,
 }
@@ -287,21 +265,28 @@ struct Found {
 impl Found {
     /// May the failure be chance?
     fn is_doubtful(&self) -> bool {
-        self.with.is_doubtful(&self.attempt)
+        self.failure.with.is_doubtful(&self.failure.attempt)
     }
 
     /// A failure of a run without a choice.
     fn alone(attempt: Attempt, rate: Rate, begun: Instant) -> Self {
         let schedule = Schedule::default();
-        Found { schedule, attempt, with: rate, without: rate, run: 1, after: begun.elapsed() }
+        let failure = Confirmed { schedule, attempt, with: rate, without: rate };
+        Found { failure, run: 1, after: begun.elapsed() }
     }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Singles {
+    tried: usize,
+    all: usize,
 }
 
 /// What a hunt has tried.
 #[derive(Clone, Debug, Default)]
 struct Coverage {
-    /// Schedules with a single choice: those tried, and all.
-    singles: (usize, usize),
+    /// Schedules with a single choice.
+    singles: Singles,
     /// Schedules with several choices.
     several: usize,
     /// Schedules with a seed.
@@ -314,12 +299,12 @@ struct Coverage {
 
 impl Coverage {
     fn new(singles: usize) -> Self {
-        Coverage { singles: (0, singles), ..Coverage::default() }
+        Coverage { singles: Singles { tried: 0, all: singles }, ..Coverage::default() }
     }
 
     fn add(&mut self, schedule: &Schedule, attempt: &Attempt) {
         *match (schedule.rate, schedule.entries.len()) {
-            (0, 0 | 1) => &mut self.singles.0,
+            (0, 0 | 1) => &mut self.singles.tried,
             (0, _) => &mut self.several,
             _ => &mut self.seeds,
         } += 1;
@@ -332,7 +317,7 @@ impl Coverage {
 
     /// Was every single choice tried?
     fn is_whole(&self) -> bool {
-        self.singles.0 >= self.singles.1
+        self.singles.tried >= self.singles.all
     }
 }
 
@@ -378,7 +363,7 @@ impl Search<'_> {
     fn tried(&self, schedule: &Schedule, attempt: &Attempt) {
         let mut coverage = lock(&self.coverage);
         coverage.add(schedule, attempt);
-        let (runs, (tried, all)) = (self.runs.load(Ordering::Relaxed), coverage.singles);
+        let (runs, Singles { tried, all }) = (self.runs.load(Ordering::Relaxed), coverage.singles);
         let left = self.args.time.saturating_sub(self.begun.elapsed());
         crate::out::progress(&format!(
             "adverb hunt: run {runs}, {tried} of {all} single choices, {left:.0?} left"
@@ -403,10 +388,10 @@ impl Search<'_> {
             let jobs = self.jobs.load(Ordering::Relaxed);
             let repeat = |schedule: &Schedule| self.repeat(schedule);
             match shrink::confirm(&schedule, attempt, until, jobs, repeat)? {
-                Ok(Confirmed { schedule, attempt, with, without }) => {
-                    let new = Found { schedule, attempt, with, without, run, after };
+                Ok(failure) => {
+                    let (with, new) = (failure.with, Found { failure, run, after });
                     let is_sure = !new.is_doubtful();
-                    let known = outcome.found.as_ref().map(|found| found.with);
+                    let known = outcome.found.as_ref().map(|found| found.failure.with);
                     if known.is_none_or(|k| with.failed * k.of > k.failed * with.of) || is_sure {
                         outcome.found = Some(new);
                     }

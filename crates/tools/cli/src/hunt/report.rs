@@ -1,7 +1,7 @@
 //! The text of a hunt's report.
 use super::attempt::{Attempt, Met, Verdict, Who};
-use super::shrink::Rate;
-use super::{Args, Coverage, Found, SearchOutcome};
+use super::shrink::{Confirmed, Rate};
+use super::{Args, Coverage, Found, SearchOutcome, Singles};
 use crate::examination;
 use crate::results::source::{line, line_of, line_with_caller};
 use adverb_choice::{Call, ChoiceEntry, Schedule, Site, Which};
@@ -76,7 +76,7 @@ pub fn nothing(
     let mut text = format!(
         "adverb hunt: nothing found in {runs} runs, {took:.0?}, {a_minute:.0} runs a minute\n"
     );
-    let Coverage { singles: (tried, all), several, seeds, .. } = coverage;
+    let Coverage { singles: Singles { tried, all }, several, seeds, .. } = coverage;
     line!(
         text,
         "  tried:   {tried} of {all} single choices, {several} with several choices, {seeds} seeds \
@@ -128,7 +128,7 @@ fn headline(attempt: &Attempt) -> String {
 }
 
 /// The text of the schedule file, which replays the failure.
-pub fn file(args: &Args, found: &Found) -> String {
+pub fn file(args: &Args, found: &Confirmed) -> String {
     let text = found.schedule.to_string();
     let (head, rest) = text.split_once('\n').unwrap_or((&text, ""));
     format!(
@@ -143,7 +143,7 @@ fn one_line(text: &str) -> String {
 }
 
 pub fn found(args: &Args, found: &Found, met: &[Met]) -> String {
-    let Found { schedule, attempt, with, without, run, after } = found;
+    let Found { failure: Confirmed { schedule, attempt, with, without }, run, after } = found;
     let found =
         if with.is_doubtful(attempt) { "doubtful, it may be chance: failed" } else { "found" };
     let mut text =

@@ -12,13 +12,13 @@ const LOG: &str = "site arm@loop+0x10 2 loop+0x10 in ibv_req_notify_cq, verbs.h:
 fn ended(verdict: Verdict, made: Vec<ChoiceEntry>) -> Attempt {
     let (took, silence) = (Duration::from_secs(1), Duration::ZERO);
     let (who, outputs) = (Who::Program, vec![Output::default()]);
-    let sites = parse(LOG).0;
+    let sites = parse(LOG).sites;
     Attempt { verdict, who, sites, made, outputs, took, silence, ..Attempt::default() }
 }
 
 #[test]
 fn the_log_of_a_run_is_read() {
-    let (sites, made) = parse(LOG);
+    let Attempt { sites, made, .. } = parse(LOG);
     assert_eq!(sites.len(), 3, "{sites:?}");
     assert_eq!(made.len(), 1);
     assert_eq!(source::line_of(&sites[0].words), "loop.c:66 in wait");
@@ -274,13 +274,12 @@ fn every_choice_has_words_and_a_kept_file_is_a_schedule() {
     let args = args(&["sh", "-c", "it's\n1"]);
     let attempt = ended(Verdict::Hang("so\nit is".into()), Vec::new());
     let schedule = Schedule::of(points(2));
-    let with = Rate { failed: 5, of: 5 };
-    let without = Rate { failed: 0, of: 5 };
-    let (schedule, after) = (schedule, Duration::ZERO);
-    let found = Found { schedule: schedule.clone(), attempt, with, without, run: 3, after };
+    let (with, without) = (Rate { failed: 5, of: 5 }, Rate { failed: 0, of: 5 });
+    let failure = Confirmed { schedule: schedule.clone(), attempt, with, without };
+    let found = Found { failure, run: 3, after: Duration::ZERO };
     let text = report::found(&args, &found, &[]);
     assert!(text.contains("fails in 5 of 5 runs with the choice, in 0 of 5 without"), "{text}");
-    let file = report::file(&args, &found);
+    let file = report::file(&args, &found.failure);
     assert_eq!(file.parse(), Ok(schedule), "{file}");
     assert!(file.contains(r"it'\''s"), "{file}");
 }
@@ -318,7 +317,7 @@ fn a_pair_is_two_commands() {
 }
 
 fn some_end() -> HuntResult {
-    let site = parse(LOG).0[0].site.clone();
+    let site = parse(LOG).sites[0].site.clone();
     let entry = ChoiceEntry::at(Point { site, object: 2, count: 3 }, Choice::Before);
     let (attempt, schedule) = (
         ended(Verdict::Hang("<it> & \"that\"\u{1}".into()), vec![entry.clone()]),

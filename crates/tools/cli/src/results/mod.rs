@@ -127,7 +127,7 @@ pub fn result(
 
 /// Writes a file. An error names the file.
 pub fn put(path: &Path, text: String) -> Result<(), String> {
-    std::fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
+    std::fs::write(path, text).map_err(crate::out::at(path))
 }
 
 /// A place: the line of the source if known, else the name of the code.

@@ -1,5 +1,8 @@
 //! The variables that ask for a check, and the reports of all processes in formats that other tools
 //! read.
+use super::faults::readable;
+use super::{beside, random};
+use crate::out::at;
 use crate::results::source::{line, line_of};
 use crate::results::{Test, junit, location, put, result, sarif};
 use adverb_check::{Code, Suppressions, Told};
@@ -37,12 +40,7 @@ pub fn variables(
 
 /// The variable with the file of unwanted reports. Fails if the program could not read the file.
 pub fn suppression(file: &Path) -> Result<(&'static str, PathBuf), String> {
-    let at = |e: &dyn std::fmt::Display| format!("{}: {e}", file.display());
-    let text = std::fs::read_to_string(file).map_err(|e| at(&e))?;
-    text.parse::<Suppressions>().map_err(|e| at(&e))?;
-    // The program may have another working directory when opening the device.
-    let path = std::path::absolute(file).map_err(|e| at(&e))?;
-    Ok(("ADVERB_CHECK_SUPPRESS", path))
+    Ok(("ADVERB_CHECK_SUPPRESS", readable::<Suppressions>(file)?))
 }
 
 /// The files for the reports.
@@ -64,14 +62,12 @@ impl Reports {
         for path in [junit, sarif].into_iter().flatten() {
             OpenOptions::new().append(true).create(true).open(path).map_err(|e| at(path, &e))?;
         }
-        let number = getrandom::u64().map_err(|e| format!("no random number: {e}"))?;
-        let mut parts = std::path::absolute(first).map_err(|e| at(first, &e))?.into_os_string();
-        parts.push(format!(".{number:016x}.parts"));
-        let parts = PathBuf::from(parts);
+        let first = std::path::absolute(first).map_err(|e| at(first, &e))?;
+        let parts = beside(&first, &format!(".{:016x}.parts", random()?));
         let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&parts);
         made.map_err(|e| at(&parts, &e))?;
-        let own = |path: Option<&Path>| path.map(Path::to_owned);
-        Ok(Some(Reports { junit: own(junit), sarif: own(sarif), parts, begun: Instant::now() }))
+        let [junit, sarif] = [junit, sarif].map(|path| path.map(Path::to_owned));
+        Ok(Some(Reports { junit, sarif, parts, begun: Instant::now() }))
     }
 
     /// The variable with the file for the program's reports.
@@ -81,7 +77,7 @@ impl Reports {
 
     /// Writes the files after the program has ended.
     pub fn end(&self, command: &[OsString]) -> Result<(), String> {
-        let text = fs::read(&self.parts).map_err(|e| format!("{}: {e}", self.parts.display()))?;
+        let text = fs::read(&self.parts).map_err(at(&self.parts))?;
         let text = String::from_utf8_lossy(&text);
         // A process that was ended in the middle of a line has left an incomplete report. It is
         // skipped.

@@ -45,11 +45,8 @@ pub fn brought(program: &Path, paths: &Paths<'_>) -> Vec<(Library, PathBuf)> {
                 .collect(),
         };
         for name in &dynamic.needed {
-            let Some(path) =
-                find(name, origin, &rpath, paths, runpath.as_deref().unwrap_or_default())
-            else {
-                continue;
-            };
+            let runpath = runpath.as_deref().unwrap_or_default();
+            let Some(path) = find(name, origin, &rpath, paths, runpath) else { continue };
             match library(path.as_os_str().as_bytes()) {
                 Some(library) => found.push((library, path)),
                 None => left.push_back((path, rpath.clone())),

@@ -41,14 +41,10 @@ fn find_with(exe: &Path, preload: bool, place: PlaceTree<'_>) -> Result<Librarie
         Some(found) => found,
         None => built(beside, preload, place)?,
     };
-    if std::iter::once(&found.directory)
-        .chain(&found.preload)
-        .chain(&found.audit)
-        .all(|p| is_plain(p))
-    {
-        return Ok(found);
-    }
-    alias(&found, place)
+    let mut paths =
+        found.preload.iter().chain(&found.audit).chain(std::slice::from_ref(&found.directory));
+    let are_plain = paths.all(|path| is_plain(path));
+    if are_plain { Ok(found) } else { alias(&found, place) }
 }
 
 /// `PREFIX/lib/adverb` for a command in `PREFIX/bin`.
@@ -126,22 +122,15 @@ fn alias(found: &Libraries, place: PlaceTree<'_>) -> Result<Libraries, String> {
     let mut all = names.iter().map(|name| directory.join(name));
     let preload = all.by_ref().take(found.preload.len()).collect();
     let audit = all.next();
-    Ok(Libraries {
-        directory: directory.join("lib"),
-        preload,
-        audit,
-        nameless: found.nameless.clone(),
-    })
+    let (directory, nameless) = (directory.join("lib"), found.nameless.clone());
+    Ok(Libraries { directory, preload, audit, nameless })
 }
 
 /// Can the loader's variables hold the path? The loader splits them at colons, semicolons and white
 /// space, and expands `$ORIGIN` and the like.
 fn is_plain(path: &Path) -> bool {
-    !path
-        .as_os_str()
-        .as_encoded_bytes()
-        .iter()
-        .any(|b| b.is_ascii_whitespace() || b":;$".contains(b))
+    let mut bytes = path.as_os_str().as_encoded_bytes().iter();
+    !bytes.any(|b| b.is_ascii_whitespace() || b":;$".contains(b))
 }
 
 /// Puts `first` in front of a list from the environment.

@@ -42,9 +42,7 @@ pub fn variable(
     let Some(directory) = sysroot.and_then(Path::parent) else {
         return Ok(has_link.then(|| (LINKS, OsString::new())));
     };
-    let mut number = [0; 8];
-    getrandom::fill(&mut number).map_err(|e| format!("the kernel gives no random number: {e}"))?;
-    let link = directory.join(format!("{LINK_KIND}-{:016x}", u64::from_ne_bytes(number)));
+    let link = directory.join(format!("{LINK_KIND}-{:016x}", super::random()?));
     Ok(Some((LINKS, link.into())))
 }
 
@@ -61,10 +59,8 @@ fn change(args: &Args) -> Result<(), Refusal> {
     let io = |why: String| (Errno::EIO, why);
     let link = adverb_os::chosen(LINKS).map(PathBuf::from).unwrap_or_default();
     let Some(directory) = link.parent().filter(|directory| directory.is_absolute()) else {
-        return Err((
-            Errno::EOPNOTSUPP,
-            format!("no run can be changed, because {LINKS} is empty"),
-        ));
+        let why = format!("no run can be changed, because {LINKS} is empty");
+        return Err((Errno::EOPNOTSUPP, why));
     };
     // Two changes at the same moment come one after the other.
     let lock = File::open(directory).and_then(|lock| lock.lock().map(|()| lock));

@@ -8,7 +8,6 @@ mod faults;
 mod image;
 mod links;
 mod namespaces;
-mod replay;
 mod runtime;
 mod sockets;
 mod sysroot;
@@ -185,10 +184,26 @@ fn check_level(args: &Options, value: Option<OsString>) -> Result<(), String> {
 }
 
 pub fn main(args: &Args) -> ExitCode {
-    if let Err(text) = namespaces::enter(&args.namespace) {
-        crate::out::errln!("adverb run: {text}");
-        return ExitCode::from(OWN_FAILURE);
+    run(args).unwrap_or_else(|error| {
+        crate::out::errln!("adverb run: {}", error.text);
+        ExitCode::from(error.status)
+    })
+}
+
+/// Why the program did not run, and the exit status.
+struct RunError {
+    text: String,
+    status: u8,
+}
+
+impl From<String> for RunError {
+    fn from(text: String) -> Self {
+        RunError { text, status: OWN_FAILURE }
     }
+}
+
+fn run(args: &Args) -> Result<ExitCode, RunError> {
+    namespaces::enter(&args.namespace)?;
     adverb_survivor::see_children();
     let is_watched =
         args.trace.is_some() || args.check_junit.is_some() || args.check_sarif.is_some();
@@ -198,13 +213,7 @@ pub fn main(args: &Args) -> ExitCode {
     }
     let (program, arguments) = args.program.split_first().expect("clap requires one");
     let path = find(program, &std::env::var_os("PATH").unwrap_or_default());
-    let mut variables = match variables(&args.options, path.as_deref()) {
-        Ok(variables) => variables,
-        Err(text) => {
-            crate::out::errln!("adverb run: {text}");
-            return ExitCode::from(OWN_FAILURE);
-        }
-    };
+    let mut variables = variables(&args.options, path.as_deref())?;
     if let Some(path) = path {
         image::obstacles(&path, is_privileged(&path)).iter().for_each(|text| warn(text));
     }
@@ -218,19 +227,12 @@ pub fn main(args: &Args) -> ExitCode {
              open rdma_cm connections, and rdma res has no objects: {e}"
         )),
     }
-    let error = if is_watched {
-        match watched(args, program, arguments, variables) {
-            Ok(status) => return status,
-            Err(error) => error,
-        }
-    } else {
-        let mut command = trace::command(program, arguments, variables);
-        adverb_survivor::give_back(&mut command);
-        command.exec()
-    };
-    let (text, status) = explain(program, &error);
-    crate::out::errln!("adverb run: {text}");
-    ExitCode::from(status)
+    if is_watched {
+        return watched(args, program, arguments, variables);
+    }
+    let mut command = trace::command(program, arguments, variables);
+    adverb_survivor::give_back(&mut command);
+    Err(explain(program, &command.exec()))
 }
 
 /// Runs the program as a child. Then merges the output of all processes into the requested
@@ -240,31 +242,17 @@ fn watched(
     program: &OsStr,
     arguments: &[OsString],
     mut variables: Vec<(&'static str, OsString)>,
-) -> Result<ExitCode, std::io::Error> {
-    let begun = args.trace.as_deref().map(trace::Trace::begin).transpose().and_then(|trace| {
-        let reports =
-            check::Reports::begin(args.check_junit.as_deref(), args.check_sarif.as_deref());
-        match reports {
-            Ok(reports) => Ok((trace, reports)),
-            Err(text) => {
-                trace.iter().for_each(trace::Trace::forget);
-                Err(text)
-            }
-        }
-    });
-    let (trace, reports) = match begun {
-        Ok(begun) => begun,
-        Err(text) => {
-            crate::out::errln!("adverb run: {text}");
-            return Ok(ExitCode::from(OWN_FAILURE));
-        }
-    };
+) -> Result<ExitCode, RunError> {
+    let trace = args.trace.as_deref().map(trace::Trace::begin).transpose()?;
+    let reports = check::Reports::begin(args.check_junit.as_deref(), args.check_sarif.as_deref())
+        .inspect_err(|_| trace.iter().for_each(trace::Trace::forget))?;
     variables.extend(trace.as_ref().map(trace::Trace::variable));
     variables.extend(reports.as_ref().map(check::Reports::variable));
     let ended = trace::run(&mut trace::command(program, arguments, variables));
-    let status = ended.inspect_err(|_| {
+    let status = ended.map_err(|error| {
         trace.iter().for_each(trace::Trace::forget);
         reports.iter().for_each(check::Reports::forget);
+        explain(program, &error)
     })?;
     if let Some(trace) = &trace {
         trace.end().unwrap_or_else(|text| warn(&text));
@@ -286,8 +274,7 @@ pub fn variables(
     program: Option<&Path>,
 ) -> Result<Vec<(&'static str, OsString)>, String> {
     check_level(args, std::env::var_os("ADVERB_LOG"))?;
-    let exe = std::env::current_exe()
-        .map_err(|e| format!("the path of this command cannot be read: {e}"))?;
+    let exe = own_path()?;
     let mut libraries = dropins::find(&exe, !args.no_preload)?;
     libraries.audit = libraries.audit.filter(|_| args.replace);
     if let Some(program) = program.filter(|_| !args.replace && !args.no_replace) {
@@ -329,7 +316,7 @@ pub fn variables(
     let asked = Selection::joined(&args.device);
     all.extend(asked.map(|list| (selection::VARIABLE, list.to_string().into())));
     all.extend(args.as_nic.as_ref().map(|name| (adverb_device::nic::VARIABLE, name.into())));
-    all.extend(args.replay.as_deref().map(replay::variable).transpose()?);
+    all.extend(args.replay.as_deref().map(faults::replay).transpose()?);
     Ok(all)
 }
 
@@ -372,6 +359,23 @@ fn without_sysroot(why: &str) -> Option<PathBuf> {
     None
 }
 
+/// The path of this command.
+pub fn own_path() -> Result<PathBuf, String> {
+    std::env::current_exe().map_err(|e| format!("the path of this command cannot be read: {e}"))
+}
+
+/// A random number for a name that no other user can know.
+fn random() -> Result<u64, String> {
+    getrandom::u64().map_err(|e| format!("the kernel gives no random number: {e}"))
+}
+
+/// A path beside a file: the file's path with more behind it.
+fn beside(file: &Path, more: &str) -> PathBuf {
+    let mut path = file.as_os_str().to_owned();
+    path.push(more);
+    path.into()
+}
+
 fn warn(text: &str) {
     crate::out::errln!("adverb run: warning: {text}");
 }
@@ -401,32 +405,24 @@ fn is_privileged(path: &Path) -> bool {
     !ignored && (by_mode || by_capabilities())
 }
 
-/// Why a program could not be started, and the exit status of a shell in this case.
-fn explain(program: &OsStr, error: &std::io::Error) -> (String, u8) {
-    let name = program.to_string_lossy();
+/// Why a program could not be started, with the exit status of a shell in this case.
+fn explain(program: &OsStr, error: &std::io::Error) -> RunError {
+    use std::io::ErrorKind::{NotFound, PermissionDenied};
     let found = find(program, &std::env::var_os("PATH").unwrap_or_default());
-    match (error.kind(), found) {
-        (std::io::ErrorKind::NotFound, None) if name.contains('/') => {
-            (format!("{name}: no such file"), NOT_FOUND)
+    let is_found = found.is_some();
+    let path = found.as_deref().unwrap_or(Path::new(program)).display().to_string();
+    let text = match error.kind() {
+        NotFound if is_found => {
+            format!("{path}: the interpreter or loader of this program does not exist")
         }
-        (std::io::ErrorKind::NotFound, None) => {
-            (format!("{name}: no such program in any directory of PATH"), NOT_FOUND)
-        }
-        (std::io::ErrorKind::NotFound, Some(path)) => (
-            format!("{}: the interpreter or loader of this program does not exist", path.display()),
-            CANNOT_EXECUTE,
-        ),
-        (std::io::ErrorKind::PermissionDenied, found) => {
-            let path = found.map_or(name.into_owned(), |p| p.display().to_string());
-            let what =
-                if Path::new(&path).is_dir() { "is a directory" } else { "may not be executed" };
-            (format!("{path}: {what}"), CANNOT_EXECUTE)
-        }
-        (_, found) => {
-            let path = found.map_or(name.into_owned(), |p| p.display().to_string());
-            (format!("{path} cannot be started: {error}"), CANNOT_EXECUTE)
-        }
-    }
+        NotFound if path.contains('/') => format!("{path}: no such file"),
+        NotFound => format!("{path}: no such program in any directory of PATH"),
+        PermissionDenied if Path::new(&path).is_dir() => format!("{path}: is a directory"),
+        PermissionDenied => format!("{path}: may not be executed"),
+        _ => format!("{path} cannot be started: {error}"),
+    };
+    let is_missing = error.kind() == NotFound && !is_found;
+    RunError { text, status: if is_missing { NOT_FOUND } else { CANNOT_EXECUTE } }
 }
 
 #[cfg(test)]

@@ -17,5 +17,5 @@ pub fn enter(files: &[PathBuf]) -> Result<(), String> {
         setns(namespace, CloneFlags::empty()).map_err(|e| at(file) + e.desc())?;
     }
     // A new namespace of mounts begins at its root directory.
-    std::env::set_current_dir(&directory).map_err(|e| format!("{}: {e}", directory.display()))
+    std::env::set_current_dir(&directory).map_err(crate::out::at(&directory))
 }

@@ -13,6 +13,7 @@
 //! common prefix. The next run then searches the place for the directory, among at most
 //! [`LOOKED_AT`] names. Directories of other users are skipped, whatever their names.
 use super::tree::{Tree, place_tree};
+use crate::out::at;
 use nix::fcntl::OFlag;
 use nix::unistd::Uid;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
@@ -129,14 +130,9 @@ fn private(found: &Metadata, user: u32) -> Result<(), String> {
 
 /// May a fixed name be used in this directory? Not if every user may write there.
 pub fn takes_fixed_names(path: &Path) -> Result<(), String> {
-    let found = look(path).map_err(|e| format!("{}: {e}", path.display()))?;
-    match found.mode() & 0o002 {
-        0 => Ok(()),
-        _ => Err(format!(
-            "{}: all users may write there (mode {:o})",
-            path.display(),
-            found.mode() & 0o7777
-        )),
+    match look(path).map_err(at(path))?.mode() & 0o7777 {
+        mode if mode & 0o002 == 0 => Ok(()),
+        mode => Err(format!("{}: all users may write there (mode {mode:o})", path.display())),
     }
 }
 
@@ -160,12 +156,10 @@ fn keeps_names(found: &Metadata, user: u32) -> Result<(), String> {
 /// user namespaces the machine's root is such a user.
 fn unmapped() -> Option<u32> {
     let map = fs::read_to_string("/proc/self/uid_map").ok()?;
-    let all = map.split_whitespace().eq(["0", "0", "4294967295"]);
-    if all {
-        None
-    } else {
-        fs::read_to_string("/proc/sys/kernel/overflowuid").ok()?.trim().parse().ok()
+    if map.split_whitespace().eq(["0", "0", "4294967295"]) {
+        return None;
     }
+    fs::read_to_string("/proc/sys/kernel/overflowuid").ok()?.trim().parse().ok()
 }
 
 /// Makes a directory of this name, unless the user already has the directory.
@@ -175,7 +169,7 @@ fn make(path: &Path, user: u32) -> Result<(), String> {
             Err(format!("{} cannot be made: {e}", path.display()))
         }
         _ => {
-            let found = look(path).map_err(|e| format!("{}: {e}", path.display()))?;
+            let found = look(path).map_err(at(path))?;
             private(&found, user).map_err(|why| format!("{} {why}", path.display()))
         }
     }
@@ -202,9 +196,7 @@ fn existing(place: &Path, prefix: &str, user: u32) -> Option<PathBuf> {
 
 /// A new directory with an unpredictable name.
 fn fresh(place: &Path, prefix: &str, user: u32) -> Result<PathBuf, String> {
-    let mut number = [0; 8];
-    getrandom::fill(&mut number).map_err(|e| format!("the kernel gives no random number: {e}"))?;
-    let path = place.join(format!("{prefix}{:016x}", u64::from_ne_bytes(number)));
+    let path = place.join(format!("{prefix}{:016x}", super::random()?));
     // An existing directory is an error, because the user did not make it.
     DirBuilder::new()
         .mode(0o700)

@@ -113,7 +113,7 @@ fn tree(
     preload: PathBuf,
 ) -> Result<Tree, String> {
     let verbs = libraries.directory.join(VERBS);
-    let verbs = verbs.canonicalize().map_err(|e| format!("{}: {e}", verbs.display()))?;
+    let verbs = verbs.canonicalize().map_err(crate::out::at(&verbs))?;
     let link = |name: &str, to: PathBuf| (PathBuf::from(name), TreeEntry::Link(to));
     Ok(vec![
         link(VERBS, verbs),

@@ -22,10 +22,8 @@ pub fn prepare(devices: &[Arc<Device>], selection: &Selection) -> Result<PathBuf
 
 /// The tree, with all that `rdma link add` needs: the command, and the selection.
 pub fn changeable(devices: &[Arc<Device>], selection: &Selection) -> Result<Tree, String> {
-    let command = std::env::current_exe()
-        .map_err(|e| format!("the path of this command cannot be read: {e}"))?;
     let mut tree = tree(devices);
-    tree.push(("command".into(), TreeEntry::Link(command)));
+    tree.push(("command".into(), TreeEntry::Link(super::own_path()?)));
     tree.push((SELECTION_FILE.into(), TreeEntry::File(selection.to_string())));
     Ok(tree)
 }

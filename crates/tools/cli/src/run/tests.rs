@@ -13,14 +13,18 @@ fn a_program_is_found_as_exec_finds_it() {
 fn why_a_program_does_not_start() {
     let error = |kind| std::io::Error::from(kind);
     let not_found = error(std::io::ErrorKind::NotFound);
-    assert_eq!(explain(OsStr::new("no-such-program-at-all"), &not_found).1, NOT_FOUND);
-    assert_eq!(explain(OsStr::new("/no/such/program"), &not_found).1, NOT_FOUND);
-    let (text, status) = explain(OsStr::new("/bin/sh"), &not_found);
+    let explain = |name: &str, error: &_| {
+        let explained = explain(OsStr::new(name), error);
+        (explained.text, explained.status)
+    };
+    assert_eq!(explain("no-such-program-at-all", &not_found).1, NOT_FOUND);
+    assert_eq!(explain("/no/such/program", &not_found).1, NOT_FOUND);
+    let (text, status) = explain("/bin/sh", &not_found);
     assert_eq!(status, CANNOT_EXECUTE);
     assert!(text.contains("interpreter"), "{text}");
     let denied = error(std::io::ErrorKind::PermissionDenied);
-    assert_eq!(explain(OsStr::new("/"), &denied), ("/: is a directory".into(), CANNOT_EXECUTE));
-    assert_eq!(explain(OsStr::new("/etc/passwd"), &denied).1, CANNOT_EXECUTE);
+    assert_eq!(explain("/", &denied), ("/: is a directory".into(), CANNOT_EXECUTE));
+    assert_eq!(explain("/etc/passwd", &denied).1, CANNOT_EXECUTE);
 }
 
 #[test]
@@ -127,12 +131,26 @@ mod environment {
     }
 }
 
-/// A fresh directory for one test.
-pub(super) fn scratch(name: &str) -> PathBuf {
+/// A directory for one test.
+pub(super) struct Scratch(PathBuf);
+
+pub(super) fn scratch(name: &str) -> Scratch {
     let path = std::env::temp_dir().join(format!("adverb-cli-{name}-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&path);
-    std::fs::create_dir_all(&path).unwrap();
-    path
+    std::fs::create_dir(&path).unwrap();
+    Scratch(path)
+}
+
+impl std::ops::Deref for Scratch {
+    type Target = PathBuf;
+    fn deref(&self) -> &PathBuf {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 mod tree {
@@ -161,9 +179,8 @@ mod tree {
         assert_eq!(place_tree(&parent, "kind", &tree("one")).unwrap(), path);
         assert_eq!(std::fs::read_to_string(path.join("c")).unwrap(), "one");
         let left: Vec<_> =
-            std::fs::read_dir(&parent).unwrap().map(|e| e.unwrap().file_name()).collect();
+            std::fs::read_dir(&*parent).unwrap().map(|e| e.unwrap().file_name()).collect();
         assert_eq!(left.len(), 2, "{left:?}");
-        std::fs::remove_dir_all(parent).unwrap();
     }
 
     #[test]
@@ -175,8 +192,7 @@ mod tree {
         std::fs::create_dir(parent.join("other-0")).unwrap();
         let last = place_tree(&parent, "kind", &tree("last")).unwrap();
         assert!(last.join("a/b").is_file() && parent.join("other-0").is_dir());
-        assert_eq!(std::fs::read_dir(&parent).unwrap().count(), 32 + 1);
-        std::fs::remove_dir_all(parent).unwrap();
+        assert_eq!(std::fs::read_dir(&*parent).unwrap().count(), 32 + 1);
     }
 
     #[test]
@@ -195,7 +211,6 @@ mod tree {
         program.wait().unwrap();
         let there = [&had, &found, &forgotten].map(|path| path.join("a/b").is_file());
         assert_eq!(there, [true, true, false]);
-        std::fs::remove_dir_all(parent).unwrap();
     }
 
     #[test]
@@ -208,7 +223,6 @@ mod tree {
         });
         assert!(paths.iter().all(|p| *p == paths[0]));
         assert_eq!(std::fs::read_to_string(paths[0].join("c")).unwrap(), "one");
-        assert_eq!(std::fs::read_dir(&parent).unwrap().count(), 1);
-        std::fs::remove_dir_all(parent).unwrap();
+        assert_eq!(std::fs::read_dir(&*parent).unwrap().count(), 1);
     }
 }

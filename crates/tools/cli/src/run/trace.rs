@@ -1,5 +1,7 @@
 //! `--trace`: the program runs as a child. When it has ended, the parts of all processes are merged
 //! into a single file.
+use super::{beside, random};
+use crate::out::at;
 use adverb_trace::{Story, VARIABLE, lines, perfetto, read};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -40,24 +42,15 @@ impl Begun {
 impl Trace {
     /// Makes the files. So errors are reported before the program starts.
     pub fn begin(file: &Path) -> Result<Trace, String> {
-        let at = |e: io::Error| format!("{}: no trace can be written there: {e}", file.display());
-        let file = std::path::absolute(file).map_err(at)?;
-        let with = |more: &str| {
-            let mut name = file.as_os_str().to_owned();
-            name.push(more);
-            PathBuf::from(name)
-        };
+        let no_trace = |e| format!("{}: no trace can be written there: {e}", file.display());
+        let file = std::path::absolute(file).map_err(no_trace)?;
         let begun = (
             Begun::make(file.clone(), &perfetto::marker())?,
-            Begun::make(with(".jsonl"), lines::MARKER.as_bytes())?,
+            Begun::make(beside(&file, ".jsonl"), lines::MARKER.as_bytes())?,
         );
-        let number = getrandom::u64().map_err(|e| format!("no random number: {e}"))?;
-        let parts = with(&format!(".{number:016x}.parts"));
+        let parts = beside(&file, &format!(".{:016x}.parts", random()?));
         // Data between programs is not for other users to read.
-        DirBuilder::new()
-            .mode(0o700)
-            .create(&parts)
-            .map_err(|e| format!("{}: {e}", parts.display()))?;
+        DirBuilder::new().mode(0o700).create(&parts).map_err(at(&parts))?;
         Ok(Trace { file: begun.0, lines: begun.1, parts })
     }
 

@@ -91,21 +91,17 @@ const ABANDONED: Duration = Duration::from_secs(3600);
 ///
 /// The trees to which a link of `rdma link add` leads are used, too.
 pub fn forget_old(parent: &Path, kind: &str) {
-    let prefix = format!("{kind}-");
-    let unfinished = format!(".{kind}-");
-    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        let age = entry.metadata().and_then(|m| m.modified()).ok().and_then(|at| at.elapsed().ok());
-        if entry.file_name().to_string_lossy().starts_with(&unfinished) && age > Some(ABANDONED) {
-            let _ = fs::remove_dir_all(entry.path());
+    let named = |prefix: String| {
+        let all = fs::read_dir(parent).into_iter().flatten().flatten();
+        all.filter(move |entry| entry.file_name().to_string_lossy().starts_with(&prefix))
+            .filter_map(|e| Some((e.metadata().and_then(|m| m.modified()).ok()?, e.path())))
+    };
+    for (at, path) in named(format!(".{kind}-")) {
+        if at.elapsed().is_ok_and(|age| age > ABANDONED) {
+            let _ = fs::remove_dir_all(path);
         }
     }
-    let mut found: Vec<_> = fs::read_dir(parent)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter(|e| e.file_name().to_string_lossy().starts_with(&prefix))
-        .filter_map(|e| Some((e.metadata().and_then(|m| m.modified()).ok()?, e.path())))
-        .collect();
+    let mut found: Vec<_> = named(format!("{kind}-")).collect();
     found.sort();
     let mut old: Vec<_> = found.iter().rev().skip(KEPT).map(|(_, path)| path).collect();
     if old.is_empty() {

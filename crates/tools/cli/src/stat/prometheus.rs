@@ -1,7 +1,7 @@
 //! `adverb stat --prometheus`: the text format of Prometheus.
-use super::world::{Shown, ShownPair, World};
+use super::world::{Shown, World};
 use adverb_device::printable::printable_line;
-use adverb_device::snapshot::{Arm, Queue};
+use adverb_device::snapshot::{Arm, Pair, Queue};
 use std::fmt::{Display, Write};
 
 /// Labels of a sample.
@@ -34,14 +34,9 @@ impl Display for Labels {
 struct Text(String);
 
 impl Text {
-    /// A metric with its samples.
-    fn metric(
-        &mut self,
-        name: &str,
-        kind: &str,
-        help: &str,
-        samples: impl Iterator<Item = (Labels, f64)>,
-    ) {
+    /// A metric with its samples. The name of a counter ends with `_total`.
+    fn metric(&mut self, name: &str, help: &str, samples: impl Iterator<Item = (Labels, f64)>) {
+        let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
         let mut samples = samples.peekable();
         if samples.peek().is_some() {
             let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
@@ -50,40 +45,41 @@ impl Text {
             let _ = writeln!(self.0, "{name}{{{labels}}} {value}");
         }
     }
-
-    fn of_pairs(
-        &mut self,
-        world: &World,
-        name: &str,
-        kind: &str,
-        help: &str,
-        value: impl Fn(&ShownPair) -> f64,
-    ) {
-        let samples = world.processes.iter().flat_map(|shown| {
-            let value = &value;
-            shown.pairs.iter().filter(|pair| !pair.pair.busy).map(move |pair| {
-                let labels = Labels::of(shown).and("qp", format_args!("{:#08x}", pair.pair.number));
-                (labels.and("transport", pair.pair.transport()), value(pair))
-            })
-        });
-        self.metric(name, kind, help, samples);
-    }
-
-    fn of_queues(&mut self, world: &World, name: &str, help: &str, value: impl Fn(&Queue) -> f64) {
-        let samples = world.processes.iter().flat_map(|shown| {
-            let value = &value;
-            shown
-                .answered
-                .queues
-                .values()
-                .map(move |queue| (Labels::of(shown).and("cq", queue.number), value(queue)))
-        });
-        self.metric(name, "gauge", help, samples);
-    }
 }
 
 fn is(condition: bool) -> f64 {
     if condition { 1.0 } else { 0.0 }
+}
+
+/// A metric of each queue pair or completion queue: the name behind the prefix, its help, its value.
+type MetricOf<T> = (&'static str, &'static str, fn(&T) -> f64);
+
+const OF_PAIRS: [MetricOf<Pair>; 11] = [
+    ("posted_requests_total", "Send requests handed over.", |p| p.posted as f64),
+    ("sent_bytes_total", "Bytes posted, without READs.", |p| p.sent_bytes as f64),
+    ("read_bytes_total", "Bytes of posted READs.", |p| p.read_bytes as f64),
+    ("received_requests_total", "Requests of the peer executed here.", |p| p.received as f64),
+    ("received_bytes_total", "Bytes of the requests of the peer executed here.", |p| {
+        p.received_bytes as f64
+    }),
+    ("retransmitted_packets_total", "Request packets sent again.", |p| p.retransmitted as f64),
+    ("timeouts_total", "Local ACK timeouts.", |p| p.timeouts as f64),
+    ("rnr_naks_total", "RNR NAKs received.", |p| p.rnr_naks as f64),
+    ("open_requests", "Send requests that are not done.", |p| p.open.into()),
+    ("posted_receives", "Receives that wait for a message.", |p| p.receives.into()),
+    ("error", "Whether an error ended the queue pair.", |p| is(!p.error.is_empty())),
+];
+
+const OF_QUEUES: [MetricOf<Queue>; 4] = [
+    ("completions", "Completions in the queue.", |q| q.waiting.into()),
+    ("unread_events", "Events that the program has not read.", |q| q.unread.into()),
+    ("armed", "Whether an arm is pending.", |q| is(q.arm != Arm::None)),
+    ("lost_wake_up", "Whether the program sleeps beside completions.", |q| is(!q.stuck.is_empty())),
+];
+
+fn of_pair(shown: &Shown, pair: &Pair) -> Labels {
+    let labels = Labels::of(shown).and("qp", format_args!("{:#08x}", pair.number));
+    labels.and("transport", pair.transport())
 }
 
 pub fn text(world: &World) -> String {
@@ -92,90 +88,31 @@ pub fn text(world: &World) -> String {
     let silent = world.silent.iter().map(|one| {
         (Labels(vec![("pid", one.pid.to_string()), ("program", one.name.clone())]), 0.0)
     });
-    text.metric("adverb_up", "gauge", "Whether the process answers.", answered.chain(silent));
+    text.metric("adverb_up", "Whether the process answers.", answered.chain(silent));
     let counters = world.processes.iter().flat_map(|shown| {
         let all = shown.answered.counters.iter();
         all.map(move |(name, value)| (Labels::of(shown).and("counter", name), *value as f64))
     });
-    text.metric("adverb_events_total", "counter", "Counters of the process, by name.", counters);
+    text.metric("adverb_events_total", "Counters of the process, by name.", counters);
     let drops = world.processes.iter().flat_map(|shown| {
-        shown
-            .drops()
-            .map(move |(name, value)| (Labels::of(shown).and("reason", name), value as f64))
+        let all = shown.drops();
+        all.map(move |(name, value)| (Labels::of(shown).and("reason", name), value as f64))
     });
-    text.metric("adverb_dropped_packets_total", "counter", "Packets dropped, by reason.", drops);
-    let counter = "counter";
-    text.of_pairs(
-        world,
-        "adverb_qp_posted_requests_total",
-        counter,
-        "Send requests handed over.",
-        |p| p.pair.posted as f64,
-    );
-    text.of_pairs(
-        world,
-        "adverb_qp_sent_bytes_total",
-        counter,
-        "Bytes posted, without READs.",
-        |p| p.pair.sent_bytes as f64,
-    );
-    text.of_pairs(world, "adverb_qp_read_bytes_total", counter, "Bytes of posted READs.", |p| {
-        p.pair.read_bytes as f64
-    });
-    let help = "Requests of the peer executed here.";
-    text.of_pairs(world, "adverb_qp_received_requests_total", counter, help, |p| {
-        p.pair.received as f64
-    });
-    let help = "Bytes of the requests of the peer executed here.";
-    text.of_pairs(world, "adverb_qp_received_bytes_total", counter, help, |p| {
-        p.pair.received_bytes as f64
-    });
-    let help = "Request packets sent again.";
-    text.of_pairs(world, "adverb_qp_retransmitted_packets_total", counter, help, |p| {
-        p.pair.retransmitted as f64
-    });
-    text.of_pairs(world, "adverb_qp_timeouts_total", counter, "Local ACK timeouts.", |p| {
-        p.pair.timeouts as f64
-    });
-    text.of_pairs(world, "adverb_qp_rnr_naks_total", counter, "RNR NAKs received.", |p| {
-        p.pair.rnr_naks as f64
-    });
-    let gauge = "gauge";
-    text.of_pairs(
-        world,
-        "adverb_qp_open_requests",
-        gauge,
-        "Send requests that are not done.",
-        |p| p.pair.open.into(),
-    );
-    text.of_pairs(
-        world,
-        "adverb_qp_posted_receives",
-        gauge,
-        "Receives that wait for a message.",
-        |p| p.pair.receives.into(),
-    );
-    text.of_pairs(world, "adverb_qp_error", gauge, "Whether an error ended the queue pair.", |p| {
-        is(!p.pair.error.is_empty())
-    });
-    text.of_queues(world, "adverb_cq_completions", "Completions in the queue.", |queue| {
-        queue.waiting.into()
-    });
-    text.of_queues(
-        world,
-        "adverb_cq_unread_events",
-        "Events that the program has not read.",
-        |queue| queue.unread.into(),
-    );
-    text.of_queues(world, "adverb_cq_armed", "Whether an arm is pending.", |queue| {
-        is(queue.arm != Arm::None)
-    });
-    text.of_queues(
-        world,
-        "adverb_cq_lost_wake_up",
-        "Whether the program sleeps beside completions.",
-        |queue| is(!queue.stuck.is_empty()),
-    );
+    text.metric("adverb_dropped_packets_total", "Packets dropped, by reason.", drops);
+    for (name, help, value) in OF_PAIRS {
+        let samples = world.processes.iter().flat_map(|shown| {
+            let pairs = shown.pairs.iter().map(|shown| &shown.pair).filter(|pair| !pair.busy);
+            pairs.map(move |pair| (of_pair(shown, pair), value(pair)))
+        });
+        text.metric(&format!("adverb_qp_{name}"), help, samples);
+    }
+    for (name, help, value) in OF_QUEUES {
+        let samples = world.processes.iter().flat_map(|shown| {
+            let queues = shown.answered.queues.values();
+            queues.map(move |queue| (Labels::of(shown).and("cq", queue.number), value(queue)))
+        });
+        text.metric(&format!("adverb_cq_{name}"), help, samples);
+    }
     text.0
 }
 

@@ -238,18 +238,9 @@ fn reports(world: &World, columns: usize, lines: &mut Vec<Line>) {
 /// Puts the words of a text into lines, the first behind `begin`. Further lines are indented.
 fn wrap(style: Style, begin: &str, text: &str, columns: usize, lines: &mut Vec<Line>) {
     let text = printable_line(text);
-    let mut words = text.split_whitespace();
-    let mut line = format!("{begin}{}", words.next().unwrap_or_default());
     let indent = if begin.is_empty() { "    " } else { NOTE };
-    for word in words {
-        if line.chars().count() + 1 + word.chars().count() > columns.min(COLUMNS) {
-            lines.push(Line::new(style, &line));
-            line = format!("{indent}{word}");
-        } else {
-            line = format!("{line} {word}");
-        }
-    }
-    lines.push(Line::new(style, &line));
+    let all = crate::out::wrap(text.split_whitespace(), begin, indent, columns.min(COLUMNS));
+    lines.extend(all.iter().map(|line| Line::new(style, line)));
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! Operations on the other process's memory.
-use super::super::end::Kind;
+use super::super::end::{Endpoint, Kind};
 use super::super::world::{IN, OUT, World};
 use super::{Checked, SIZES, SIZES_IN_WORDS, same};
 use adverb_device::engine::{SendOp, WcFlags, WcOpcode};
@@ -23,27 +23,35 @@ pub fn write(w: &mut World) -> Checked {
     Ok(SIZES_IN_WORDS.into())
 }
 
+/// Writes into the other process's memory, with immediate data that takes a receive.
+pub fn write_with_imm(
+    w: &mut World,
+    end: &mut Endpoint,
+    id: u64,
+    size: usize,
+) -> Result<(), String> {
+    let imm = 0x0ad0_0000 + id as u32;
+    if w.is_first() {
+        w.fill(OUT, size, id)?;
+        w.sync()?;
+        end.send(id, SendOp::WriteImm(w.remote(IN), imm), OUT, size)?;
+        end.done(id, WcOpcode::RdmaWrite)?;
+    } else {
+        w.expect_here(IN, size)?;
+        end.recv(id, 0, 0)?;
+        w.sync()?;
+        let c = end.done(id, WcOpcode::RecvRdmaWithImm)?;
+        same("length", c.byte_len as usize, size)?;
+        same("flags", c.flags, WcFlags::WITH_IMM)?;
+        same("immediate data", c.imm, imm)?;
+        w.check_here(IN, size, id)?;
+    }
+    w.sync()
+}
+
 pub fn write_imm(w: &mut World) -> Checked {
     let mut end = w.connected(Kind::Rc)?;
-    for (id, size) in (1..).zip(SIZES) {
-        let imm = 0x0ad0_0000 + id as u32;
-        if w.is_first() {
-            w.fill(OUT, size, id)?;
-            w.sync()?;
-            end.send(id, SendOp::WriteImm(w.remote(IN), imm), OUT, size)?;
-            end.done(id, WcOpcode::RdmaWrite)?;
-        } else {
-            w.expect_here(IN, size)?;
-            end.recv(id, 0, 0)?;
-            w.sync()?;
-            let c = end.done(id, WcOpcode::RecvRdmaWithImm)?;
-            same("length", c.byte_len as usize, size)?;
-            same("flags", c.flags, WcFlags::WITH_IMM)?;
-            same("immediate data", c.imm, imm)?;
-            w.check_here(IN, size, id)?;
-        }
-        w.sync()?;
-    }
+    (1..).zip(SIZES).try_for_each(|(id, size)| write_with_imm(w, &mut end, id, size))?;
     end.close()?;
     Ok(SIZES_IN_WORDS.into())
 }

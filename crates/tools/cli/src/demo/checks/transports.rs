@@ -1,6 +1,7 @@
 //! Other transports, and shared receive queues.
 use super::super::end::{Endpoint, Kind, QKEY};
 use super::super::world::{HANG_LIMIT, IN, OUT, World, words};
+use super::one_sided::write_with_imm;
 use super::two_sided::message;
 use super::{Checked, same};
 use adverb_device::engine::wr::UdDest;
@@ -13,24 +14,8 @@ pub fn uc(w: &mut World) -> Checked {
     let mut end = w.connected(Kind::Uc)?;
     // Short enough for the sockets' buffers: packets that an unreliable connection loses stay lost.
     const SIZES: [usize; 5] = [0, 1, 1024, 4097, 65_536];
-    for (id, size) in (1..).zip(SIZES) {
-        message(w, &mut end, id, SendOp::Send, size)?;
-    }
-    for (id, size) in (11..).zip(SIZES) {
-        if w.is_first() {
-            w.fill(OUT, size, id)?;
-            w.sync()?;
-            end.send(id, SendOp::WriteImm(w.remote(IN), 5), OUT, size)?;
-            end.done(id, WcOpcode::RdmaWrite)?;
-        } else {
-            w.expect_here(IN, size)?;
-            end.recv(id, 0, 0)?;
-            w.sync()?;
-            end.done(id, WcOpcode::RecvRdmaWithImm)?;
-            w.check_here(IN, size, id)?;
-        }
-        w.sync()?;
-    }
+    (1..).zip(SIZES).try_for_each(|(id, size)| message(w, &mut end, id, SendOp::Send, size))?;
+    (11..).zip(SIZES).try_for_each(|(id, size)| write_with_imm(w, &mut end, id, size))?;
     end.close()?;
     Ok("5 sizes of each, 0 B to 64 KiB".into())
 }

@@ -42,9 +42,7 @@ pub fn message(
 
 pub fn send(w: &mut World) -> Checked {
     let mut end = w.connected(Kind::Rc)?;
-    for (id, size) in (1..).zip(SIZES) {
-        message(w, &mut end, id, SendOp::Send, size)?;
-    }
+    (1..).zip(SIZES).try_for_each(|(id, size)| message(w, &mut end, id, SendOp::Send, size))?;
     // Several messages on their way at the same time, gathered and scattered.
     const MESSAGES: usize = 100;
     const SIZE: usize = 3000;
@@ -93,19 +91,10 @@ pub fn inline(w: &mut World) -> Checked {
     w.expect_here(IN + 4096, data.len())?;
     if w.is_first() {
         w.sync()?;
-        end.send_with(
-            1,
-            SendOp::Write(w.remote(IN)),
-            SendFlags::SIGNALED | SendFlags::INLINE,
-            Payload::Inline(&parts),
-        )?;
+        let flags = SendFlags::SIGNALED | SendFlags::INLINE;
+        end.send_with(1, SendOp::Write(w.remote(IN)), flags, Payload::Inline(&parts))?;
         end.done(1, WcOpcode::RdmaWrite)?;
-        end.send_with(
-            2,
-            SendOp::Send,
-            SendFlags::SIGNALED | SendFlags::INLINE,
-            Payload::Inline(&parts),
-        )?;
+        end.send_with(2, SendOp::Send, flags, Payload::Inline(&parts))?;
         end.done(2, WcOpcode::Send)?;
         let long = pattern(INLINE as usize + 1, 6);
         let refused = end.send_with(3, SendOp::Send, SendFlags::INLINE, Payload::Inline(&[&long]));

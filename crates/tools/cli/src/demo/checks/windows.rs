@@ -41,11 +41,8 @@ fn write(w: &mut World, end: &mut Endpoint, key: u32, seed: u64, open: bool) -> 
         if open {
             end.done(seed, WcOpcode::RdmaWrite)?;
         } else {
-            same(
-                "status of a write through a closed window",
-                end.next()?.status,
-                WcStatus::RemAccessErr,
-            )?;
+            let status = end.next()?.status;
+            same("status of a write through a closed window", status, WcStatus::RemAccessErr)?;
         }
     }
     w.sync()?;

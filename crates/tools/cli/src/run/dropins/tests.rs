@@ -8,35 +8,36 @@ fn touch(path: PathBuf) {
     fs::write(path, "").unwrap();
 }
 
+fn touch_all(directory: &Path, names: &[&str]) {
+    names.iter().for_each(|name| touch(directory.join(name)));
+}
+
+/// The libraries of a build.
+const BUILT: [&str; 4] =
+    ["libibverbs.so", "librdmacm.so", "libadverb_preload.so", "libadverb_audit.so"];
+
 /// Creates the libraries as an installation has them.
-fn install(directory: PathBuf) {
-    for name in ["libibverbs.so.1", "librdmacm.so.1", "libadverb_preload.so", "libadverb_audit.so"]
-    {
-        touch(directory.join(name));
-    }
+fn install(directory: &Path) {
+    touch_all(directory, &["libibverbs.so.1", "librdmacm.so.1", BUILT[2], BUILT[3]]);
 }
 
 #[test]
 fn installed_libraries_are_beside_the_command() {
     let prefix = scratch("installed");
-    install(prefix.join("lib/adverb"));
+    install(&prefix.join("lib/adverb"));
     let exe = prefix.join("bin/adverb");
     let found = find(&exe, true).unwrap();
     assert_eq!(found.directory, prefix.join("lib/adverb"));
     assert_eq!(found.preload, [prefix.join("lib/adverb/libadverb_preload.so")]);
     assert_eq!(found.audit, Some(prefix.join("lib/adverb/libadverb_audit.so")));
     assert!(find(&exe, false).unwrap().preload.is_empty());
-    fs::remove_dir_all(prefix).unwrap();
 }
 
 #[test]
 fn a_build_tree_gets_a_directory_of_links() {
     let target = scratch("built");
     touch(target.join("release/deps/libibverbs.so"));
-    touch(target.join("release/libibverbs.so"));
-    touch(target.join("release/librdmacm.so"));
-    touch(target.join("release/libadverb_preload.so"));
-    touch(target.join("release/libadverb_audit.so"));
+    touch_all(&target.join("release"), &BUILT);
     let exe = target.join("release/adverb");
     let found = find(&exe, true).unwrap();
     assert!(found.directory.starts_with(target.join("release")), "{found:?}");
@@ -49,7 +50,6 @@ fn a_build_tree_gets_a_directory_of_links() {
     assert_eq!(found.preload, [target.join("release/libadverb_preload.so")]);
     assert_eq!(found.nameless, None);
     assert_eq!(find(&exe, true), Ok(found), "used again");
-    fs::remove_dir_all(target).unwrap();
 }
 
 #[test]
@@ -66,49 +66,36 @@ fn what_is_missing_is_named() {
     let text = find(&exe, true).unwrap_err();
     assert!(text.contains("libadverb_preload.so is missing"), "{text}");
     assert!(find(&exe, false).is_ok());
-    fs::remove_dir_all(target).unwrap();
 }
 
 #[test]
 fn a_path_that_the_loader_would_split_is_hidden_behind_another() {
     let prefix = scratch("with space");
-    install(prefix.join("lib/adverb"));
+    install(&prefix.join("lib/adverb"));
     let found = find(&prefix.join("bin/adverb"), true).unwrap();
     let preload = &found.preload[0];
     assert!(
         is_plain(&found.directory) && is_plain(preload) && is_plain(found.audit.as_ref().unwrap())
     );
     assert!(found.directory.join("libibverbs.so.1").is_file() && preload.is_file());
-    fs::remove_dir_all(prefix).unwrap();
     fs::remove_dir_all(preload.parent().unwrap()).unwrap();
 }
 
 #[test]
 fn where_no_directory_can_be_made_the_library_is_preloaded() {
     let target = scratch("nowhere");
-    touch(target.join("release/libibverbs.so"));
-    touch(target.join("release/librdmacm.so"));
-    touch(target.join("release/libadverb_preload.so"));
-    touch(target.join("release/libadverb_audit.so"));
+    touch_all(&target.join("release"), &BUILT);
     // Every user may write there, so a predictable name is not used.
     fs::set_permissions(target.join("release"), fs::Permissions::from_mode(0o1777)).unwrap();
     let nowhere = |_: &str, _: &Tree| Err("nowhere".to_string());
     let found = find_with(&target.join("release/adverb"), true, &nowhere).unwrap();
     assert_eq!(found.directory, target.join("release"));
-    assert_eq!(
-        found.preload,
-        ["libibverbs.so", "librdmacm.so", "libadverb_preload.so"]
-            .map(|n| target.join("release").join(n))
-    );
+    assert_eq!(found.preload[..], BUILT.map(|n| target.join("release").join(n))[..3]);
     let why = found.nameless.unwrap();
     assert!(why.contains("all users may write there") && why.contains("nowhere"), "{why}");
-    fs::remove_dir_all(target).unwrap();
 
     let target = scratch("no way");
-    touch(target.join("release/libibverbs.so"));
-    touch(target.join("release/libadverb_audit.so"));
-    touch(target.join("release/librdmacm.so"));
+    touch_all(&target.join("release"), &[BUILT[0], BUILT[1], BUILT[3]]);
     let why = find_with(&target.join("release/adverb"), false, &nowhere).unwrap_err();
     assert!(why.contains("nowhere") && why.contains("move adverb to"), "{why}");
-    fs::remove_dir_all(target).unwrap();
 }

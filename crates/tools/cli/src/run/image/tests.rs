@@ -12,7 +12,6 @@ fn an_ordinary_program_and_a_script_have_no_obstacles() {
     std::fs::write(&script, "#! /bin/sh -e\ntrue\n").unwrap();
     assert_eq!(interpreter(&script), Some("/bin/sh".into()));
     assert_eq!(obstacles(&script, true).len(), 1);
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 /// SYS-3: no drop-in can be loaded into a program built with musl, and the user is told so.
@@ -26,7 +25,6 @@ fn a_program_built_with_musl_is_told() {
     assert!(built.expect("musl-gcc: run scripts/test-deps").success());
     let said = obstacles(&program, false);
     assert!(said.len() == 1 && said[0].contains("musl"), "{said:?}");
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]
@@ -41,7 +39,6 @@ fn a_text_is_found_wherever_it_lies() {
         assert!(contains(&file, 0, bytes.len() as u64, MARK), "{at}");
         assert!(!contains(&file, 0, bytes.len() as u64 - 1, MARK), "{at}");
     }
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]
@@ -57,5 +54,4 @@ fn damaged_files_are_no_programs() {
         std::fs::write(&path, &spoiled).unwrap();
         look(&path);
     }
-    std::fs::remove_dir_all(dir).unwrap();
 }

@@ -1,4 +1,4 @@
-use super::super::tests::scratch;
+use super::super::tests::{Scratch, scratch};
 use super::super::tree::TreeEntry;
 use super::*;
 use std::fs::Permissions;
@@ -13,7 +13,7 @@ fn mode(path: &Path, mode: u32) {
 }
 
 /// A directory with the mode of `/tmp`.
-fn shared(name: &str) -> PathBuf {
+fn shared(name: &str) -> Scratch {
     let path = scratch(name);
     mode(&path, 0o1777);
     path
@@ -60,7 +60,6 @@ fn trust_in_a_shared_place_the_directory_is_the_users_alone_and_used_again() {
     assert_eq!(fs::metadata(directory).unwrap().mode() & 0o7777, 0o700);
     assert_eq!(place_in(&at, "kind", &tree()).unwrap(), made);
     assert_eq!(names(&place).len(), 1);
-    fs::remove_dir_all(place).unwrap();
 }
 
 /// TRU-4: if the fixed name is taken, the directory's name is not predictable.
@@ -77,7 +76,6 @@ fn trust_where_the_fixed_name_is_taken_the_name_is_random() {
         assert!(random.len() == 16 && random.bytes().all(|b| b.is_ascii_hexdigit()), "{name}");
         assert_eq!(fs::metadata(directory).unwrap().mode() & 0o7777, 0o700);
         assert_eq!(place_in(&at, "kind", &tree()).unwrap(), made);
-        fs::remove_dir_all(place).unwrap();
         name
     });
     assert_ne!(made[0], made[1]);
@@ -98,7 +96,6 @@ fn trust_the_users_directory_is_found_without_a_look_at_other_names() {
         made,
         "another directory of the user's is not taken"
     );
-    fs::remove_dir_all(place).unwrap();
 }
 
 /// TRU-4: if more names are in the way than [`LOOKED_AT`], a run makes a new directory. Only one of
@@ -113,7 +110,7 @@ fn trust_so_many_names_are_looked_at_and_no_more() {
         DirBuilder::new().mode(0o700).create(&path).unwrap();
         mode(&path, 0o755);
     }
-    let in_order: Vec<_> = fs::read_dir(&place).unwrap().map(|e| e.unwrap().path()).collect();
+    let in_order: Vec<_> = fs::read_dir(&*place).unwrap().map(|e| e.unwrap().path()).collect();
     let is_directory = |path: &&PathBuf| path.is_dir();
     let last_looked_at = in_order[..LOOKED_AT].iter().rfind(is_directory).unwrap();
     let first_behind = in_order[LOOKED_AT..].iter().find(is_directory).unwrap();
@@ -124,7 +121,6 @@ fn trust_so_many_names_are_looked_at_and_no_more() {
     mode(first_behind, 0o700);
     let made = used().parent().unwrap().to_owned();
     assert!(!in_order.contains(&made), "{} was there", made.display());
-    fs::remove_dir_all(place).unwrap();
 }
 
 /// TRU-4: an entry with such a name, but not private to the user, is neither used nor in the way.
@@ -154,7 +150,6 @@ fn trust_what_is_not_the_users_alone_is_passed_over() {
     assert!(!before.contains(&fresh), "{fresh} was there");
     assert_eq!(names(&place).len(), before.len() + 1);
     assert_eq!(names(&target), Vec::<String>::new());
-    fs::remove_dir_all(place).unwrap();
 }
 
 #[test]
@@ -165,12 +160,11 @@ fn trust_a_place_where_others_may_rename_is_not_used() {
     assert!(why.contains("sticky") && why.contains(place.to_str().unwrap()), "{why}");
     if user() == 0 {
         mode(&place, 0o1777);
-        chown(&place, Some(1234), None).unwrap();
+        chown(&*place, Some(1234), None).unwrap();
         let why = place_in(&[ParentDirectory::Shared(place.clone())], "kind", &tree()).unwrap_err();
         assert!(why.contains("belongs to user 1234"), "{why}");
     }
     assert_eq!(names(&place), Vec::<String>::new());
-    fs::remove_dir_all(place).unwrap();
 }
 
 #[test]
@@ -193,10 +187,9 @@ fn trust_a_fixed_name_only_where_nobody_else_writes() {
     symlink("moved", place.join("adverb")).unwrap();
     assert!(place_in(&at, "kind", &tree()).is_err());
     if user() == 0 {
-        chown(&place, Some(1234), None).unwrap();
+        chown(&*place, Some(1234), None).unwrap();
         assert!(place_in(&at, "kind", &tree()).unwrap_err().contains("belongs to user 1234"));
     }
-    fs::remove_dir_all(place).unwrap();
 }
 
 #[test]
@@ -208,7 +201,7 @@ fn the_next_place_is_tried_and_all_reasons_are_given() {
         ParentDirectory::Shared(bad.join("file")),
         ParentDirectory::Shared(good.clone()),
     ];
-    assert!(place_in(&places, "kind", &tree()).unwrap().starts_with(&good));
+    assert!(place_in(&places, "kind", &tree()).unwrap().starts_with(&*good));
     let why = place_in(&places[..2], "kind", &tree()).unwrap_err();
     assert!(why.contains("nothing: ") && why.contains("file: "), "{why}");
     // Nothing is left of a tree that cannot be made.
@@ -216,7 +209,4 @@ fn the_next_place_is_tried_and_all_reasons_are_given() {
     let impossible = vec![("x".repeat(300).into(), TreeEntry::File(String::new()))];
     assert!(place_in(&[ParentDirectory::Shared(empty.clone())], "kind", &impossible).is_err());
     assert_eq!(names(&empty), Vec::<String>::new());
-    for path in [bad, good, empty] {
-        fs::remove_dir_all(path).unwrap();
-    }
 }

@@ -17,7 +17,6 @@ fn what_is_missing_is_named_with_its_package() {
     assert!(said().contains("librspreload.so"), "{}", said());
     let preload = touch(dir.join(THEIRS[0]));
     assert_eq!(distributions(&[dir.join("none"), dir.clone()]), Ok((rdmacm, preload)));
-    fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]
@@ -30,7 +29,6 @@ fn a_directory_that_is_named_has_both() {
     assert!(half.contains("there is no librspreload.so"), "{half}");
     let preload = touch(dir.join("librspreload.so"));
     assert_eq!(named(&dir), Ok((rdmacm, preload)));
-    fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]
@@ -49,7 +47,6 @@ fn releases_that_read_freed_memory_are_named() {
     // A file name without a release gives no warning.
     let unknown = touch(name);
     assert_eq!((release(&unknown), defect(&unknown)), (None, None));
-    fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]
@@ -71,5 +68,4 @@ fn the_distributions_librdmacm_is_in_the_drop_ins_place() {
         |name: &str| tree.iter().find(|(at, _)| at == Path::new(name)).map(|(_, entry)| entry);
     assert_eq!(link(RDMACM), Some(&TreeEntry::Link("/their/rdmacm".into())));
     assert_eq!(link(VERBS), Some(&TreeEntry::Link(verbs.canonicalize().unwrap())));
-    fs::remove_dir_all(dir).unwrap();
 }

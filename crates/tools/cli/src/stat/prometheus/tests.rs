@@ -1,7 +1,7 @@
 use super::super::ask::{Answered, Round, Silent};
 use super::super::world::History;
 use super::*;
-use adverb_device::snapshot::{Pair, Process};
+use adverb_device::snapshot::Process;
 use std::time::Instant;
 
 /// TOP-7: each metric has its help and type before its samples, and labels are quoted.

@@ -43,7 +43,6 @@ fn queue(queue: Queue) -> QueueScene {
 fn pair(pair: Pair) -> PairScene {
     PairScene {
         number: pair.number,
-        transport: pair.transport(),
         state: pair.state_name(),
         peer: pair.peer_pid,
         dest: pair.dest,
@@ -55,7 +54,6 @@ fn pair(pair: Pair) -> PairScene {
         recv_cq: pair.recv_cq,
         rnr_naks: pair.rnr_naks,
         refused: pair.refused,
-        retrying: pair.retrying,
         unfit: pair.unfit,
         error: pair.error,
     }

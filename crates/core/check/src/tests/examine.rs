@@ -1,13 +1,13 @@
 //! The judge of a failed or hanging process: each state gives its cause, and the state beside it
 //! gives none.
+use super::{QP, done, ledger, piece, post, receive, send};
 use crate::examine::ENDS;
-use crate::tests::{QP, done, ledger, piece, post, receive, send};
 use crate::*;
 
 const ARMED: CodeAddress = 11;
-pub(crate) const POLLED: CodeAddress = 12;
-pub(crate) const TAKEN: CodeAddress = 13;
-pub(crate) const WAITING: CodeAddress = 14;
+pub(super) const POLLED: CodeAddress = 12;
+pub(super) const TAKEN: CodeAddress = 13;
+pub(super) const WAITING: CodeAddress = 14;
 
 /// A thread that sleeps for ever in a read.
 fn sleeper() -> ThreadScene {
@@ -21,7 +21,7 @@ fn sleeper() -> ThreadScene {
 }
 
 /// A channel's CQ with completions that no event announces.
-pub(crate) fn silent(waiting: u32) -> QueueScene {
+pub(super) fn silent(waiting: u32) -> QueueScene {
     QueueScene {
         number: 2,
         waiting,
@@ -33,10 +33,9 @@ pub(crate) fn silent(waiting: u32) -> QueueScene {
     }
 }
 
-pub(crate) fn pair() -> PairScene {
+pub(super) fn pair() -> PairScene {
     PairScene {
         number: QP,
-        transport: "RC",
         state: "RTS",
         peer: 99,
         dest: 0x41,
@@ -46,7 +45,7 @@ pub(crate) fn pair() -> PairScene {
     }
 }
 
-pub(crate) fn stuck(queue: QueueScene, pair: PairScene) -> Scene {
+pub(super) fn stuck(queue: QueueScene, pair: PairScene) -> Scene {
     Scene {
         occasion: Occasion::Stuck,
         interrupted: false,
@@ -58,28 +57,34 @@ pub(crate) fn stuck(queue: QueueScene, pair: PairScene) -> Scene {
 }
 
 /// The causes, the most telling first.
-pub(crate) fn causes(l: &mut Ledger, scene: &Scene) -> Vec<Report> {
+pub(super) fn causes(l: &mut Ledger, scene: &Scene) -> Vec<Report> {
     l.examine(scene, 0);
     let mut all = l.reports();
     all.sort_by_key(|report| report.code.rank());
     all
 }
 
-pub(crate) fn first(l: &mut Ledger, scene: &Scene) -> (Code, Vec<CodeAddress>) {
+pub(super) fn first(l: &mut Ledger, scene: &Scene) -> (Code, Vec<CodeAddress>) {
     let all = causes(l, scene);
     let first = all.first().unwrap_or_else(|| panic!("no cause"));
     (first.code, first.places.iter().map(|(_, place)| *place).collect())
 }
 
-pub(crate) fn received(wr_id: u64) -> Completed {
+pub(super) fn received(wr_id: u64) -> Completed {
     Completed { receive: true, ..done(wr_id) }
+}
+
+/// A ledger with an arm of CQ 2.
+fn armed_ledger() -> Ledger {
+    let mut l = ledger(8, 64);
+    l.armed(2, ARMED);
+    l
 }
 
 /// CHK-15: a queue that was armed once, gave its event, and has completions since.
 #[test]
 fn an_arm_that_was_never_repeated() {
-    let mut l = ledger(8, 64);
-    l.armed(2, ARMED);
+    let mut l = armed_ledger();
     l.event_taken(Source::Completion(2), TAKEN);
     l.polled(2, received(1), POLLED);
     let (code, places) = first(&mut l, &stuck(silent(3), pair()));
@@ -93,8 +98,7 @@ fn an_arm_that_was_never_repeated() {
 #[test]
 fn an_event_that_another_thread_dropped() {
     let text = |poller| {
-        let mut l = ledger(8, 64);
-        l.armed(2, ARMED);
+        let mut l = armed_ledger();
         l.polled(2, received(1), POLLED);
         l.event_taken(Source::Completion(2), TAKEN);
         let queue = QueueScene { poller, ..silent(3) };
@@ -117,15 +121,13 @@ fn two_kinds_of_lost_wake_ups() {
     let report = causes(&mut l, &stuck(armed.clone(), pair())).remove(0);
     assert_eq!(report.code, Code::LostWakeUp);
     assert_eq!(report.places[0], ("armed too late", ARMED));
-    let mut l = ledger(8, 64);
-    l.armed(2, ARMED);
+    let mut l = armed_ledger();
     l.polled(2, received(1), POLLED);
     let report = causes(&mut l, &stuck(armed.clone(), pair())).remove(0);
     assert_eq!(report.code, Code::LostWakeUp);
     assert_eq!(report.places[0], ("polled last", POLLED));
     // With an unread event the queue is announced.
-    let mut l = ledger(8, 64);
-    l.armed(2, ARMED);
+    let mut l = armed_ledger();
     let unread = QueueScene { unread: 1, ..armed };
     assert_eq!(first(&mut l, &stuck(unread, pair())).0, Code::EventUnread);
 }
@@ -133,12 +135,10 @@ fn two_kinds_of_lost_wake_ups() {
 /// CHK-15: an arm for solicited completions, and unmarked messages.
 #[test]
 fn an_arm_for_solicited_completions() {
-    let mut l = ledger(8, 64);
-    l.armed(2, ARMED);
+    let mut l = armed_ledger();
     let queue = QueueScene { armed: Armed::Solicited, unannounced: 0, ..silent(2) };
     assert_eq!(first(&mut l, &stuck(queue.clone(), pair())).0, Code::ArmedForSolicited);
-    let mut l = ledger(8, 64);
-    l.armed(2, ARMED);
+    let mut l = armed_ledger();
     let empty = QueueScene { waiting: 0, ..queue };
     assert_eq!(first(&mut l, &stuck(empty, pair())).0, Code::Waits);
 }
@@ -167,8 +167,7 @@ fn failures_before_the_end() {
     let scene = |pair| Scene { occasion: Occasion::Status(1), ..stuck(silent(0), pair) };
     let mut l = ledger(8, 64);
     l.called("ibv_modify_qp", Some("is_global is 0".into()), 60);
-    let (code, places) = first(&mut l, &scene(pair()));
-    assert_eq!((code, places), (Code::CallFailed, vec![60]));
+    assert_eq!(first(&mut l, &scene(pair())), (Code::CallFailed, vec![60]));
     let mut l = ledger(8, 64);
     l.called("ibv_modify_qp", Some("is_global is 0".into()), 60);
     (0..10).for_each(|_| l.called("ibv_post_send", None, 61));
@@ -177,8 +176,7 @@ fn failures_before_the_end() {
     post(&mut l, &[send(1, true)]);
     let failed = PairScene { state: "ERR", error: "no answer".into(), ..pair() };
     l.polled(1, Completed { ok: false, status: "transport retry counter exceeded", ..done(1) }, 62);
-    let (code, places) = first(&mut l, &scene(failed));
-    assert_eq!((code, places), (Code::QueuePairFailed, vec![1, 62]));
+    assert_eq!(first(&mut l, &scene(failed)), (Code::QueuePairFailed, vec![1, 62]));
     l.at_exit(1, 1);
     assert!(l.reports().iter().all(|r| r.code != Code::UndefinedFields), "the failure says more");
 }
@@ -201,8 +199,7 @@ fn waiting_is_a_state() {
         assert!(!states(occasion), "{occasion:?}");
     }
     // The same report comes again when the program has failed.
-    let mut l = ledger(8, 64);
-    l.armed(2, ARMED);
+    let mut l = armed_ledger();
     l.event_taken(Source::Completion(2), TAKEN);
     for (occasion, state) in [(Occasion::Stuck, true), (Occasion::Signal(14), false)] {
         let reports = causes(&mut l, &Scene { occasion, ..stuck(silent(3), pair()) });
@@ -216,8 +213,7 @@ fn waiting_is_a_state() {
 fn a_lost_wake_up_is_no_state() {
     for occasion in [Occasion::Stuck, Occasion::Signal(15)] {
         for (lost, state) in [("", true), ("CQ 2 holds 3 completions", false)] {
-            let mut l = ledger(8, 64);
-            l.armed(2, ARMED);
+            let mut l = armed_ledger();
             let queue = QueueScene { lost: lost.into(), armed: Armed::Next, ..silent(3) };
             let reports = causes(&mut l, &Scene { occasion, ..stuck(queue, pair()) });
             assert_eq!((reports[0].code, reports[0].state), (Code::LostWakeUp, state));
@@ -262,8 +258,7 @@ fn a_flush_does_not_hide_the_first_failure() {
         l.receiving(other, &[receive(1)], false, 2);
         all.iter().for_each(|(cq, done)| drop(l.polled(*cq, *done, 62)));
         [QP, other].into_iter().for_each(|number| l.queue_pair_destroyed(number));
-        let (code, places) = first(&mut l, &scene);
-        assert_eq!((code, places), (Code::CompletionFailed, vec![62, 1]));
+        assert_eq!(first(&mut l, &scene), (Code::CompletionFailed, vec![62, 1]));
         l.at_exit(1, 2);
         assert_eq!(l.reports(), [], "the failure says more than undefined fields");
     }
@@ -286,8 +281,7 @@ fn a_flush_does_not_hide_the_first_failure() {
 #[test]
 fn signals() {
     let mut scene = Scene { occasion: Occasion::Signal(14), ..stuck(silent(3), pair()) };
-    let mut l = ledger(8, 64);
-    l.armed(2, ARMED);
+    let mut l = armed_ledger();
     l.event_taken(Source::Completion(2), TAKEN);
     assert_eq!(first(&mut l, &scene).0, Code::NeverArmedAgain);
     scene = Scene { occasion: Occasion::Signal(11), ..stuck(silent(0), pair()) };
@@ -403,7 +397,7 @@ fn the_shared_queue_without_a_receive_is_named() {
     let mut l = ledger(8, 64);
     l.shared_receiving(5, &[receive(1), receive(2)]);
     l.shared_receiving(6, &[Request { place: 3, ..receive(3) }]);
-    let dry = PairScene { refused: 3, srq: 6, transport: "XRC_RECV", ..pair() };
+    let dry = PairScene { refused: 3, srq: 6, ..pair() };
     let report = causes(&mut l, &stuck(QueueScene::default(), dry)).remove(0);
     assert_eq!((report.code, report.places[0].1), (Code::NoReceive, 3));
     assert!(report.text.starts_with("shared receive queue 6 of queue pair"), "{}", report.text);
@@ -418,8 +412,7 @@ fn the_size_of_an_overflowed_queue_is_named() {
     let failed = PairScene { state: "ERR", error: "the CQ overflowed".into(), ..pair() };
     let mut l = ledger(8, 64);
     let scene = |overflowed| stuck(QueueScene { overflowed, ..silent(0) }, failed.clone());
-    let (code, places) = first(&mut l, &scene(true));
-    assert_eq!((code, places), (Code::QueuePairFailed, vec![91]));
+    assert_eq!(first(&mut l, &scene(true)), (Code::QueuePairFailed, vec![91]));
     let mut l = ledger(8, 64);
     assert_eq!(first(&mut l, &scene(false)).1, []);
 }
@@ -443,8 +436,7 @@ fn the_deregistration_before_a_failure_is_named() {
     dereg(&mut l, 9, 50);
     dereg(&mut l, 9, 60);
     let scene = stuck(QueueScene::default(), failed);
-    let (code, places) = first(&mut l, &scene);
-    assert_eq!((code, places), (Code::QueuePairFailed, vec![61, 60]));
+    assert_eq!(first(&mut l, &scene), (Code::QueuePairFailed, vec![61, 60]));
     // A key that is a region's again, and one of long ago.
     l.registered(region(9, 70));
     assert_eq!(first(&mut l, &scene).1, []);

@@ -1,7 +1,7 @@
 //! What a program that stands still does.
+use super::examine::{POLLED, TAKEN, WAITING, causes, first, pair, received, stuck};
+use super::{QP, done, ledger, post, receive, send};
 use crate::examine::ENDS;
-use crate::tests::{QP, done, ledger, post, receive, send};
-use crate::tests_examine::{POLLED, TAKEN, WAITING, causes, first, pair, received, stuck};
 use crate::*;
 
 /// CHK-15: unpolled completions, threads that spin, and queues that are polled.

@@ -1,5 +1,5 @@
 //! Regions that are deregistered under posted receives.
-use crate::tests::{POLL, QP, SEND, codes, done, ledger, post, receive, send};
+use super::{POLL, QP, SEND, codes, done, ledger, post, receive, send};
 use crate::*;
 
 /// CHK-5: a posted receive needs its region as long as messages can come.
