@@ -3,10 +3,9 @@
 mod common;
 use adverb_choice::{Call, Choice, ChoiceEntry, Schedule, Site, Which};
 use adverb_device::engine::cq::arm::ArmKind;
-use adverb_device::engine::wr::Remote;
-use adverb_device::engine::{PathMtu, Payload, QpType, SendFlags, SendOp, SendWr, Sge};
+use adverb_device::engine::{PathMtu, QpType, SendFlags, SendOp, Sge};
 use adverb_hunt as adversary;
-use common::{QpEnd, pair};
+use common::{QpEnd, pair, rc};
 use std::time::{Duration, Instant};
 
 /// These numbers stand for addresses in the program's code.
@@ -41,7 +40,7 @@ fn tried() -> (QpEnd, QpEnd) {
         entry(Call::Shared, SHARED, Choice::ReceiveFirst),
     ]));
     assert!(adversary::is_on());
-    pair(QpType::Rc, PathMtu::Mtu1024)
+    rc()
 }
 
 /// A process has 100 holds.
@@ -68,6 +67,10 @@ fn apart(name: &str, test: impl FnOnce()) {
         }
     }
     panic!("{name}: in each process all holds ended early");
+}
+
+fn on_wire() -> bool {
+    std::env::var("ADVERB_PATH").is_ok_and(|path| path == "wire")
 }
 
 fn too_early(what: &str) {
@@ -213,14 +216,7 @@ fn request(
     sges: &[Sge],
 ) -> i32 {
     adversary::post(&end.qp, address, || {
-        let wr = SendWr {
-            wr_id: i as u64,
-            flags: SendFlags::SIGNALED | flags,
-            op,
-            data: Payload::Sges(sges),
-            ud: None,
-            xrc_srqn: 0,
-        };
+        let wr = common::request(i as u64, SendFlags::SIGNALED | flags, op, sges);
         end.qp.post_sends(&[wr], false).map_or_else(|e| e.errno(), |()| 0)
     })
 }
@@ -265,18 +261,6 @@ fn a_post_that_has_room_is_refused_where_the_program_tries_again() {
     a.wait(1);
 }
 
-fn bytes(end: &QpEnd, offset: usize, len: usize) -> Vec<u8> {
-    let mut bytes = vec![0; len];
-    assert!(end.pages.read_at(offset, &mut bytes));
-    bytes
-}
-
-/// The place of some bytes of an end, for its peer.
-fn place(end: &QpEnd, offset: usize) -> Remote {
-    let sge = end.sge(offset, 1);
-    Remote { va: sge.addr, rkey: sge.lkey }
-}
-
 /// HUN-13: a late queue pair carries out its requests after a later request of another queue pair,
 /// and all the same without a further call of the program.
 #[test]
@@ -284,16 +268,16 @@ fn a_late_queue_pair_is_overtaken_by_another() {
     apart("a_late_queue_pair_is_overtaken_by_another", || {
         let ((a, b), (c, d)) = (tried(), tried());
         for i in 1..=TRIES {
-            assert!(a.pages.write_at(0, &[i; 64]));
+            a.put(0, &[i; 64]);
             d.recv(0, &[d.sge(0, 64)]);
-            let write = SendOp::Write(place(&b, 0));
+            let write = SendOp::Write(b.remote(0));
             assert_eq!(request(&a, LATE, 1, write, SendFlags::empty(), &[a.sge(0, 64)]), 0);
             assert_eq!(post(&c, 0, 2), 0);
             take(&d, 1);
-            let overtaken = bytes(&b, 0, 1)[0] != i;
+            let overtaken = b.get(0, 1)[0] != i;
             take(&c, 1);
             assert_eq!(take(&a, 1), [1]);
-            assert_eq!(bytes(&b, 0, 64), [i; 64]);
+            assert_eq!(b.get(0, 64), [i; 64]);
             if overtaken {
                 return;
             }
@@ -302,28 +286,33 @@ fn a_late_queue_pair_is_overtaken_by_another() {
     });
 }
 
+/// Finds a request of 4096 bytes whose last line is placed before the rest. The bytes move from
+/// `from` to `to`, by a request of `a`.
+fn last_line_comes_first(a: &QpEnd, op: SendOp, from: &QpEnd, to: &QpEnd) {
+    const LEN: usize = 4096;
+    if on_wire() {
+        return;
+    }
+    for i in 1..=TRIES {
+        from.put(0, &[i; LEN]);
+        assert_eq!(request(a, TAIL, 1, op, SendFlags::empty(), &[a.sge(0, LEN)]), 0);
+        let (first, last) = (to.get(0, 1)[0], to.get(LEN - 64, 64));
+        assert_eq!(take(a, 1), [1]);
+        assert_eq!(to.get(0, LEN), [i; LEN]);
+        if first != i && last == [i; 64] {
+            return;
+        }
+    }
+    too_early("the last line never came first");
+}
+
 /// HUN-13: the last line of a WRITE is placed before the rest, and the WRITE completes when all its
 /// bytes are there.
 #[test]
 fn the_last_line_of_a_write_comes_first() {
     apart("the_last_line_of_a_write_comes_first", || {
-        const LEN: usize = 4096;
         let (a, b) = tried();
-        if std::env::var("ADVERB_PATH").is_ok_and(|path| path == "wire") {
-            return;
-        }
-        for i in 1..=TRIES {
-            assert!(a.pages.write_at(0, &[i; LEN]));
-            let write = SendOp::Write(place(&b, 0));
-            assert_eq!(request(&a, TAIL, 1, write, SendFlags::empty(), &[a.sge(0, LEN)]), 0);
-            let (first, last) = (bytes(&b, 0, 1)[0], bytes(&b, LEN - 64, 64));
-            assert_eq!(take(&a, 1), [1]);
-            assert_eq!(bytes(&b, 0, LEN), [i; LEN]);
-            if first != i && last == [i; 64] {
-                return;
-            }
-        }
-        too_early("the last line never came first");
+        last_line_comes_first(&a, SendOp::Write(b.remote(0)), &a, &b);
     });
 }
 
@@ -331,23 +320,8 @@ fn the_last_line_of_a_write_comes_first() {
 #[test]
 fn the_last_line_of_a_read_comes_first() {
     apart("the_last_line_of_a_read_comes_first", || {
-        const LEN: usize = 4096;
         let (a, b) = tried();
-        if std::env::var("ADVERB_PATH").is_ok_and(|path| path == "wire") {
-            return;
-        }
-        for i in 1..=TRIES {
-            assert!(b.pages.write_at(0, &[i; LEN]));
-            let read = SendOp::Read(place(&b, 0));
-            assert_eq!(request(&a, TAIL, 1, read, SendFlags::empty(), &[a.sge(0, LEN)]), 0);
-            let (first, last) = (bytes(&a, 0, 1)[0], bytes(&a, LEN - 64, 64));
-            assert_eq!(take(&a, 1), [1]);
-            assert_eq!(bytes(&a, 0, LEN), [i; LEN]);
-            if first != i && last == [i; 64] {
-                return;
-            }
-        }
-        too_early("the last line never came first");
+        last_line_comes_first(&a, SendOp::Read(b.remote(0)), &b, &a);
     });
 }
 
@@ -359,12 +333,12 @@ fn a_message_is_lost() {
     for round in [1, 3, 5] {
         b.recv(7, &[b.sge(0, 64)]);
         for (i, address) in [(0, LOST), (1, 0)] {
-            assert!(a.pages.write_at(0, &[round + i; 64]));
+            a.put(0, &[round + i; 64]);
             let (op, flags) = (SendOp::Send, SendFlags::empty());
             assert_eq!(request(&a, address, i.into(), op, flags, &[a.sge(0, 64)]), 0);
             assert_eq!(take(&a, 1), [u64::from(i)]);
         }
-        assert_eq!((take(&b, 1), bytes(&b, 0, 64)), (vec![7], vec![round + 1; 64]));
+        assert_eq!((take(&b, 1), b.get(0, 64)), (vec![7], vec![round + 1; 64]));
         assert!(b.cq.is_empty());
     }
 }
@@ -400,20 +374,20 @@ fn a_receive_comes_before_sends() {
 fn a_read_is_overtaken_by_a_send_without_a_fence() {
     apart("a_read_is_overtaken_by_a_send_without_a_fence", || {
         let (a, b) = tried();
-        if std::env::var("ADVERB_PATH").is_ok_and(|path| path == "wire") {
+        if on_wire() {
             return;
         }
         let run = |i: u8, fence| {
-            assert!(b.pages.write_at(0, &[i; 64]));
+            b.put(0, &[i; 64]);
             b.recv(0, &[b.sge(4096, 64)]);
-            let read = SendOp::Read(place(&b, 0));
+            let read = SendOp::Read(b.remote(0));
             assert_eq!(request(&a, READS, 1, read, SendFlags::empty(), &[a.sge(128, 64)]), 0);
             assert_eq!(request(&a, 0, 2, SendOp::Send, fence, &[a.sge(0, 64)]), 0);
             take(&b, 1);
             // The peer takes the message for the end of the READ.
-            assert!(b.pages.write_at(0, &[0xee; 64]));
+            b.put(0, &[0xee; 64]);
             assert_eq!(take(&a, 2), [1, 2]);
-            bytes(&a, 128, 64)
+            a.get(128, 64)
         };
         for i in 1..=10 {
             assert_eq!(run(i, SendFlags::FENCE), [i; 64], "the SEND waits for the READ");

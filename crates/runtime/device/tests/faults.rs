@@ -1,16 +1,17 @@
 //! Injected faults in the whole device. Reliable transports must deliver every byte in spite of
 //! them. Users request other faults to test their own error handling.
 mod common;
-use adverb_device::engine::completion::WcFlags;
 use adverb_device::engine::cq::arm::ArmKind;
-use adverb_device::engine::wr::Remote;
 use adverb_device::engine::{
-    Access, AttrMask, Completion, PathMtu, Payload, QpAttr, QpState, QpType, RecvWr, SendFlags,
-    SendOp, SendWr, WcOpcode, WcStatus,
+    Access, PathMtu, QpState, QpType, RecvWr, SendFlags, SendOp, WcOpcode, WcStatus,
 };
 use adverb_device::faults::{self, Spec};
-use adverb_device::{AsyncEvent, CompChannel, Context, Cq, Errno, Mapping, Page, Pd};
-use common::{QpEnd, child, loopback, pair, pattern};
+use adverb_device::{AsyncEvent, CompChannel, Context, Cq, Errno, Pd};
+use common::operations::{
+    atomics, check, invalidates_and_flushes, many_sends, sends, writes_and_reads,
+};
+use common::{QpEnd, WIRE, child, loopback, pair, pattern, rc};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,9 +19,6 @@ fn choose(text: &str) {
     child::log();
     faults::set(text.parse().unwrap()).unwrap();
 }
-
-/// All packets cross the network.
-const WIRE: (&str, &str) = ("ADVERB_PATH", "wire");
 
 /// A counter from the line in the log at the end of a process. Zero if the line does not name the
 /// counter.
@@ -81,17 +79,17 @@ fn flt_5_a_one_sided_request_is_lost_once() {
 #[ignore = "run by another test, in a process of its own"]
 fn inner_one_sided_lost() {
     choose("drop-psn=0xfffff1@#1");
-    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+    let (a, b) = rc();
     // This message uses the first PSN.
     b.recv(1, &[b.sge(0, 64)]);
     a.send(1, SendOp::Send, &[a.sge(0, 64)]);
     check(&a.wait(1)[0], WcOpcode::Send, 1);
-    let remote = Remote { va: b.pages.addr(), rkey: b.pages.key() };
+    let remote = b.remote(0);
     for (one_sided, seed) in [(0, 3), (1, 4)] {
-        assert!(a.pages.write_at(0, &pattern(100, seed)));
+        a.put(0, &pattern(100, seed));
         a.send(2, SendOp::Write(remote), &[a.sge(0, 100)]);
         check(&a.wait(1)[0], WcOpcode::RdmaWrite, 2);
-        assert!(bytes_at(&b, 0, 100) == pattern(100, seed));
+        assert!(b.get(0, 100) == pattern(100, seed));
         assert_eq!(a.qp.counters().one_sided, one_sided);
     }
     assert!(a.qp.counters().retransmitted >= 1, "{:?}", a.qp.counters());
@@ -110,8 +108,8 @@ fn flt_5_one_sided_requests_are_late() {
 #[ignore = "run by another test, in a process of its own"]
 fn inner_one_sided_late() {
     choose("delay=20ms");
-    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
-    let remote = Remote { va: b.pages.addr(), rkey: b.pages.key() };
+    let (a, b) = rc();
+    let remote = b.remote(0);
     let since = Instant::now();
     for n in 0..40u64 {
         a.send(n, SendOp::FetchAdd { remote, add: 1 }, &[a.sge(8 * n as usize, 8)]);
@@ -120,8 +118,7 @@ fn inner_one_sided_late() {
     assert!(since.elapsed() >= Duration::from_millis(20), "they were not late");
     assert!(done.iter().map(|c| c.wr_id).eq(0..40));
     for n in 0..40u64 {
-        let old = u64::from_ne_bytes(bytes_at(&a, 8 * n as usize, 8).try_into().unwrap());
-        assert_eq!(old, n, "out of turn");
+        assert_eq!(a.word(8 * n as usize), n, "out of turn");
     }
     // The program does not poll, so the background thread performs the request.
     let since = Instant::now();
@@ -152,137 +149,15 @@ fn inner_all_operations() {
     child::log();
     for mtu in [PathMtu::Mtu256, PathMtu::Mtu4096] {
         let (a, b) = pair(QpType::Rc, mtu);
-        sends(&a, &b);
-        writes_and_reads(&a, &b);
+        sends(&a, &b, &SIZES);
+        writes_and_reads(&a, &b, &SIZES);
         atomics(&a, &b);
         invalidates_and_flushes(&a, &b);
-        many_sends(&a, &b);
+        many_sends(&a, &b, 100, 0);
     }
 }
 
 const SIZES: [usize; 5] = [0, 1, 255, 4097, 65_537];
-
-fn check(c: &Completion, opcode: WcOpcode, wr_id: u64) {
-    assert_eq!((c.status, c.opcode, c.wr_id), (WcStatus::Success, opcode, wr_id), "{:?}", c.cause);
-}
-
-fn bytes_at(end: &QpEnd, at: usize, size: usize) -> Vec<u8> {
-    let mut back = vec![0; size];
-    assert!(end.pages.read_at(at, &mut back));
-    back
-}
-
-fn sends(a: &QpEnd, b: &QpEnd) {
-    for (i, size) in SIZES.into_iter().enumerate() {
-        for imm in [None, Some(0x0102_0304)] {
-            let data = pattern(size, i as u8 ^ imm.map_or(0, |_| 0x55));
-            assert!(a.pages.write_at(0, &data));
-            b.recv(1, &[b.sge(0, size.max(1))]);
-            a.send(2, imm.map_or(SendOp::Send, SendOp::SendImm), &[a.sge(0, size)]);
-            let c = b.wait(1).remove(0);
-            check(&c, WcOpcode::Recv, 1);
-            assert_eq!(c.byte_len as usize, size);
-            assert!(bytes_at(b, 0, size) == data, "send of {size}");
-            check(&a.wait(1)[0], WcOpcode::Send, 2);
-        }
-    }
-}
-
-fn writes_and_reads(a: &QpEnd, b: &QpEnd) {
-    let remote = Remote { va: b.pages.addr(), rkey: b.pages.key() };
-    for (i, size) in SIZES.into_iter().enumerate() {
-        let data = pattern(size, 0x30 ^ i as u8);
-        assert!(a.pages.write_at(0, &data));
-        a.send(1, SendOp::Write(remote), &[a.sge(0, size)]);
-        check(&a.wait(1)[0], WcOpcode::RdmaWrite, 1);
-        assert!(bytes_at(b, 0, size) == data, "write of {size}");
-        a.send(2, SendOp::Read(remote), &[a.sge(2 << 20, size)]);
-        check(&a.wait(1)[0], WcOpcode::RdmaRead, 2);
-        assert!(bytes_at(a, 2 << 20, size) == data, "read of {size}");
-        b.recv(3, &[]);
-        a.send(4, SendOp::WriteImm(remote, 7), &[a.sge(0, size)]);
-        check(&b.wait(1)[0], WcOpcode::RecvRdmaWithImm, 3);
-        check(&a.wait(1)[0], WcOpcode::RdmaWrite, 4);
-    }
-}
-
-/// Each atomic is executed exactly once, even if the request or the answer is lost or duplicated
-/// many times.
-fn atomics(a: &QpEnd, b: &QpEnd) {
-    const ROUNDS: u64 = 96;
-    let remote = Remote { va: b.pages.addr(), rkey: b.pages.key() };
-    assert!(b.pages.write_at(0, &0u64.to_ne_bytes()));
-    for i in 0..ROUNDS {
-        a.send(i, SendOp::FetchAdd { remote, add: 3 }, &[a.sge(8 * i as usize, 8)]);
-        a.send(
-            i,
-            SendOp::CompareSwap { remote, compare: 3 * i + 3, swap: 3 * i + 3 },
-            &[a.sge(1 << 20, 8)],
-        );
-        if i % 8 == 7 {
-            assert!(a.wait(16).iter().all(|c| c.status == WcStatus::Success));
-        }
-    }
-    for i in 0..ROUNDS {
-        let before = bytes_at(a, 8 * i as usize, 8);
-        assert_eq!(
-            u64::from_ne_bytes(before.try_into().unwrap()),
-            3 * i,
-            "atomic {i} happened twice or never"
-        );
-    }
-}
-
-/// Each SEND with Invalidate invalidates a region of the peer. Only after the invalidation can the
-/// peer register the region anew.
-fn invalidates_and_flushes(a: &QpEnd, b: &QpEnd) {
-    const ALL: Access = Access::LOCAL_WRITE
-        .union(Access::REMOTE_WRITE)
-        .union(Access::REMOTE_ATOMIC)
-        .union(Access::FLUSH_GLOBAL);
-    let attr = QpAttr { access: ALL, ..QpAttr::default() };
-    b.qp.modify(&attr, AttrMask::ACCESS_FLAGS).unwrap();
-    let memory = Mapping::alloc(4096).unwrap();
-    let mr = b.pd.alloc_fast_mr(1).unwrap();
-    for round in 0..20u64 {
-        let page = Page { mapping: memory.clone(), addr: memory.addr() };
-        let reg = mr.prepare(&[page], 0, 4096, 0x1000, ALL).unwrap();
-        b.send(1, SendOp::FastReg(reg), &[]);
-        check(&b.wait(1)[0], WcOpcode::FastReg, 1);
-        mr.posted(&reg);
-        let remote = Remote { va: 0x1000, rkey: mr.key() };
-        assert!(a.pages.write_at(0, &round.to_ne_bytes()));
-        a.send(2, SendOp::AtomicWrite(remote), &[a.sge(0, 8)]);
-        check(&a.wait(1)[0], WcOpcode::AtomicWrite, 2);
-        a.send(3, SendOp::Flush { remote, len: 8, placement: 1, selectivity: 0 }, &[]);
-        check(&a.wait(1)[0], WcOpcode::Flush, 3);
-        let mut word = [0; 8];
-        assert!(memory.read_at(0, &mut word) && word == round.to_ne_bytes(), "round {round}");
-        b.recv(4, &[b.sge(0, 8)]);
-        a.send(5, SendOp::SendInv(mr.key()), &[a.sge(0, 8)]);
-        let c = b.wait(1).remove(0);
-        check(&c, WcOpcode::Recv, 4);
-        assert!(c.flags.contains(WcFlags::WITH_INV) && c.imm == mr.key(), "{c:?}");
-        check(&a.wait(1)[0], WcOpcode::Send, 5);
-    }
-    mr.dereg().unwrap();
-}
-
-fn many_sends(a: &QpEnd, b: &QpEnd) {
-    const COUNT: usize = 100;
-    for i in 0..COUNT {
-        b.recv(i as u64, &[b.sge(i * 8192, 8192)]);
-    }
-    for i in 0..COUNT {
-        assert!(a.pages.write_at(i * 8192, &pattern(8192, i as u8)));
-        a.send(i as u64, SendOp::Send, &[a.sge(i * 8192, 8192)]);
-    }
-    for (i, c) in b.wait(COUNT).into_iter().enumerate() {
-        check(&c, WcOpcode::Recv, i as u64);
-        assert!(bytes_at(b, i * 8192, 8192) == pattern(8192, i as u8), "message {i}");
-    }
-    assert!(a.wait(COUNT).iter().all(|c| c.status == WcStatus::Success));
-}
 
 // The same seed and the same exchange give the same faults.
 
@@ -316,7 +191,7 @@ fn inner_unreliable() {
     }
     let mut arrived = Vec::new();
     for i in 0..COUNT {
-        assert!(a.pages.write_at(0, &i.to_ne_bytes()));
+        a.put(0, &i.to_ne_bytes());
         a.send(i, SendOp::Send, &[a.sge(0, 8)]);
         a.wait(1);
         let end = Instant::now() + Duration::from_secs(20);
@@ -330,8 +205,8 @@ fn inner_unreliable() {
         }
     }
     while b.cq.poll(64, |c| arrived.push(c.wr_id)).unwrap() > 0 {}
-    let word = |at: &u64| u64::from_ne_bytes(bytes_at(&b, 8 * *at as usize, 8).try_into().unwrap());
-    println!("\narrived: {:?}", arrived.iter().map(word).collect::<Vec<_>>());
+    let words = arrived.iter().map(|at: &u64| b.word(8 * *at as usize));
+    println!("\narrived: {:?}", words.collect::<Vec<_>>());
 }
 
 /// Number of packets that reached a queue pair or met a fault.
@@ -340,13 +215,57 @@ fn packets_seen(context: &Context) -> u64 {
     (s.rx_packets + s.faults.drop + s.faults.corrupt).saturating_sub(s.faults.dup)
 }
 
-// The remaining faults, each in a separate test.
+// The remaining faults, each in a separate process.
 
+/// A fault: the test of its process, an environment variable of the process, the faults that the
+/// process counts, and words of its log.
+type Fault = (
+    &'static str,
+    (&'static str, &'static str),
+    &'static [(&'static str, RangeInclusive<u64>)],
+    &'static str,
+);
+
+const LOCAL: (&str, &str) = ("ADVERB_PATH", "local");
+const FAULTS: [Fault; 11] = [
+    ("inner_drop_psn", WIRE, &[("fault_drop", 2..=2)], ""),
+    ("inner_drop_psn", LOCAL, &[("fault_drop", 2..=2)], ""),
+    ("inner_rnr", LOCAL, &[("fault_rnr", SOME)], ""),
+    ("inner_delay", LOCAL, &[("fault_delay", 10..=u64::MAX)], ""),
+    ("inner_kill", LOCAL, &[("fault_kill_qp", 1..=1)], "warn: injected: queue pair"),
+    ("inner_status", LOCAL, &[], ""),
+    (
+        "inner_data_path",
+        LOCAL,
+        &[("fault_fail", 4..=4)],
+        "warn: injected: call 2 of post_send fails with EIO",
+    ),
+    ("inner_kill_receiver", LOCAL, &[], ""),
+    (
+        "inner_fail",
+        LOCAL,
+        &[("fault_fail", 5..=5)],
+        "warn: injected: call 2 of create_cq fails with ENOMEM",
+    ),
+    ("inner_bad", ("ADVERB_FAULT", "drop=1%,dorp=2%"), &[], ""),
+    (
+        "inner_events",
+        WIRE,
+        &[("fault_event", 2..=2), ("fault_ecn", SOME), ("fault_delay", SOME)],
+        "",
+    ),
+];
+const SOME: RangeInclusive<u64> = 1..=u64::MAX;
+
+/// FLT-1, FLT-3, FLT-4, and the faults without a number.
 #[test]
-fn a_packet_is_dropped_by_its_psn() {
-    for path in [WIRE, ("ADVERB_PATH", "local")] {
-        let text = child::run("inner_drop_psn", &[path]);
-        assert_eq!(counter(&text, "fault_drop"), 2, "{path:?}: {text}");
+fn each_fault_happens_as_asked_for() {
+    for (process, variable, counts, words) in FAULTS {
+        let text = child::run(process, &[variable]);
+        for (name, expected) in counts {
+            assert!(expected.contains(&counter(&text, name)), "{process}: {name}: {text}");
+        }
+        assert!(text.contains(words), "{process}: {text}");
     }
 }
 
@@ -356,37 +275,25 @@ fn inner_drop_psn() {
     // The first PSN of the connection is 0xfffff0. The first rule drops a request to `b`, the
     // second rule drops the acknowledgement of a later request.
     choose("drop-psn=0xfffff1@#2,drop-psn=0xfffff3@#1");
-    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
-    sends(&a, &b);
+    let (a, b) = rc();
+    sends(&a, &b, &SIZES);
     // The second message was lost once, and so was the answer to the fourth message.
     assert!(a.qp.counters().retransmitted >= 2, "{:?}", a.qp.counters());
     assert!(a.qp.counters().timeouts + a.qp.counters().probes >= 1);
 }
 
 #[test]
-fn receives_look_absent_for_a_while() {
-    let text = child::run("inner_rnr", &[]);
-    assert!(counter(&text, "fault_rnr") > 0, "{text}");
-}
-
-#[test]
 #[ignore = "run by another test, in a process of its own"]
 fn inner_rnr() {
     choose("rnr=50ms");
-    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+    let (a, b) = rc();
     let start = Instant::now();
-    sends(&a, &b);
+    sends(&a, &b, &SIZES);
     assert!(start.elapsed() >= Duration::from_millis(50), "the receives were there");
     assert!(a.qp.counters().rnr_naks > 0);
     let after = a.qp.counters().rnr_naks;
-    sends(&a, &b);
+    sends(&a, &b, &SIZES);
     assert_eq!(a.qp.counters().rnr_naks, after, "it did not end");
-}
-
-#[test]
-fn delayed_packets_reach_a_program_that_sleeps() {
-    let text = child::run("inner_delay", &[]);
-    assert!(counter(&text, "fault_delay") >= 10, "{text}");
 }
 
 /// Only the delayed packet wakes the process: there is no acknowledgement, no timeout and no
@@ -409,17 +316,10 @@ fn inner_delay() {
 }
 
 #[test]
-fn a_queue_pair_fails_after_so_many_messages() {
-    let text = child::run("inner_kill", &[]);
-    assert_eq!(counter(&text, "fault_kill_qp"), 1, "{text}");
-    assert!(text.contains("warn: injected: queue pair"), "{text}");
-}
-
-#[test]
 #[ignore = "run by another test, in a process of its own"]
 fn inner_kill() {
     choose("kill-qp=1@after=5");
-    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+    let (a, b) = rc();
     for i in 0..8 {
         b.recv(i, &[b.sge(0, 64)]);
     }
@@ -439,16 +339,11 @@ fn inner_kill() {
 }
 
 #[test]
-fn a_request_completes_with_the_status_asked_for() {
-    child::run("inner_status", &[]);
-}
-
-#[test]
 #[ignore = "run by another test, in a process of its own"]
 fn inner_status() {
     choose("kill-qp=1@after=2@status=retry_exc_err,kill-qp=3@after=0@status=rem_op_err");
     for (good, status) in [(2, WcStatus::RetryExcErr), (0, WcStatus::RemOpErr)] {
-        let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+        let (a, b) = rc();
         for i in 0..good {
             b.recv(i, &[b.sge(0, 64)]);
             a.send(i, SendOp::Send, &[a.sge(0, 64)]);
@@ -466,22 +361,15 @@ fn inner_status() {
 }
 
 #[test]
-fn calls_of_the_data_path_fail_with_the_error_asked_for() {
-    let text = child::run("inner_data_path", &[]);
-    assert_eq!(counter(&text, "fault_fail"), 4, "{text}");
-    assert!(text.contains("warn: injected: call 2 of post_send fails with EIO"), "{text}");
-}
-
-#[test]
 #[ignore = "run by another test, in a process of its own"]
 fn inner_data_path() {
     choose("fail=post_send@2=EIO,fail=post_recv@2=EINVAL,fail=req_notify_cq@1,fail=poll_cq@1");
-    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+    let (a, b) = rc();
     let (to, from) = ([b.sge(0, 64)], [a.sge(0, 64)]);
     let receive = |wr_id| b.qp.post_recv(&RecvWr { wr_id, sges: &to });
     let send = |wr_id| {
-        let (flags, op, data) = (SendFlags::SIGNALED, SendOp::Send, Payload::Sges(&from));
-        a.qp.post_sends(&[SendWr { wr_id, flags, op, data, ud: None, xrc_srqn: 0 }], false)
+        let wr = common::request(wr_id, SendFlags::SIGNALED, SendOp::Send, &from);
+        a.qp.post_sends(&[wr], false)
     };
     receive(1).unwrap();
     assert_eq!(receive(2).unwrap_err().errno(), Errno::EINVAL as i32);
@@ -498,11 +386,6 @@ fn inner_data_path() {
 }
 
 #[test]
-fn a_queue_pair_that_only_receives_fails_too() {
-    child::run("inner_kill_receiver", &[]);
-}
-
-#[test]
 #[ignore = "run by another test, in a process of its own"]
 fn inner_kill_receiver() {
     choose("kill-qp=2@after=3");
@@ -516,13 +399,6 @@ fn inner_kill_receiver() {
     let statuses: Vec<WcStatus> = b.wait(8).iter().map(|c| c.status).collect();
     assert_eq!(statuses[..3], [WcStatus::Success; 3]);
     assert_eq!(statuses[3..], [WcStatus::WrFlushErr; 5]);
-}
-
-#[test]
-fn the_call_asked_for_fails_with_enomem() {
-    let text = child::run("inner_fail", &[]);
-    assert_eq!(counter(&text, "fault_fail"), 5, "{text}");
-    assert!(text.contains("warn: injected: call 2 of create_cq fails with ENOMEM"), "{text}");
 }
 
 fn open() -> Result<Arc<Context>, adverb_device::Error> {
@@ -555,11 +431,6 @@ fn inner_fail() {
 }
 
 #[test]
-fn a_bad_text_fails_the_open_and_says_why() {
-    child::run("inner_bad", &[("ADVERB_FAULT", "drop=1%,dorp=2%")]);
-}
-
-#[test]
 #[ignore = "run by another test, in a process of its own"]
 fn inner_bad() {
     for _ in 0..2 {
@@ -580,17 +451,10 @@ fn inner_bad() {
 /// FLT-1, FLT-3, FLT-4: the program receives events about the queue pair and about the port. The
 /// receiver answers ECN marks with CNPs. A delay can concern a single queue pair.
 #[test]
-fn events_marks_and_a_late_queue_pair() {
-    let text = child::run("inner_events", &[WIRE]);
-    assert_eq!(counter(&text, "fault_event"), 2, "{text}");
-    assert!(counter(&text, "fault_ecn") > 0 && counter(&text, "fault_delay") > 0, "{text}");
-}
-
-#[test]
 #[ignore = "run by another test, in a process of its own"]
 fn inner_events() {
     choose("event=comm_est@2@after=1,event=port_err@2@after=3,ecn=100%,delay-qp=2@2ms");
-    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+    let (a, b) = rc();
     for i in 0..4 {
         let since = Instant::now();
         b.recv(i, &[b.sge(0, 64)]);

@@ -3,10 +3,12 @@
 mod common;
 use adverb_device::engine::{PathMtu, QpType, SendOp, WcStatus};
 use adverb_local::message::MAX_MESSAGE;
-use adverb_local::{HandshakeMessage, Local, MAX_SLOT, MIN_SLOT, SLOT_SHIFT, Slot};
+use adverb_local::{
+    HandshakeMessage, Local, MAX_SLOT, MIN_SLOT, ReceivedHandshake, SLOT_SHIFT, Slot,
+};
 use adverb_shm::{Consumer, Published};
-use common::QpEnd;
-use common::party::{Party, introduce, listen, parse, tell};
+use common::party::{Party, listen, meet, stay, tell};
+use common::{HANG_LIMIT, QpEnd, alone};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::eventfd::EventFd;
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -15,7 +17,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Number of handshake messages. Each claims to describe the tables of a different process.
@@ -25,15 +27,17 @@ const COPIES: usize = 4;
 /// Maximum number of descriptors for a peer.
 const COST: usize = 8;
 
-/// Runs a single test at a time, because tests count the descriptors of this process and other
-/// tests open descriptors.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// A process that runs `the_many` against an end, with something wrong. Returns the number of
+/// handshake messages that were taken.
+fn hostile(end: &QpEnd, wrong: &str) -> (Party, usize) {
+    let mut bad = Party::start("the_many", &[("ADVERB_WRONG", wrong)]);
+    bad.say(&(end.qp.number() >> SLOT_SHIFT).to_string());
+    let taken = bad.hear().parse().unwrap();
+    (bad, taken)
 }
 
 /// TRU-3: the resources that a process receives do not grow with the number of names that the
@@ -43,9 +47,7 @@ fn a_process_is_no_more_peers_than_it_can_have_copies_of_the_library() {
     let _alone = alone();
     let end = QpEnd::new(QpType::Rc);
     let before = descriptors();
-    let mut bad = Party::start("the_many", &[]);
-    bad.say(&(end.qp.number() >> SLOT_SHIFT).to_string());
-    let taken: usize = bad.hear().parse().unwrap();
+    let (bad, taken) = hostile(&end, "nothing");
     assert!(
         (1..=COPIES).contains(&taken),
         "{taken} of {HANDSHAKES} handshake messages of one process were taken"
@@ -63,9 +65,8 @@ fn a_doorbell_is_what_it_should_be() {
     let _alone = alone();
     let end = QpEnd::new(QpType::Rc);
     for wrong in ["pipe", "tables", "eventfd", "tcp"] {
-        let mut bad = Party::start("the_many", &[("ADVERB_WRONG", wrong)]);
-        bad.say(&(end.qp.number() >> SLOT_SHIFT).to_string());
-        assert_eq!(bad.hear(), "0", "{wrong}");
+        let (bad, taken) = hostile(&end, wrong);
+        assert_eq!(taken, 0, "{wrong}");
         bad.finish();
     }
 }
@@ -87,18 +88,14 @@ fn pages() -> OwnedFd {
 fn tru_3_slots_are_whose_the_kernel_says() {
     let _alone = alone();
     let end = QpEnd::new(QpType::Rc);
-    let mut bad = Party::start("the_many", &[("ADVERB_WRONG", "slots")]);
-    bad.say(&(end.qp.number() >> SLOT_SHIFT).to_string());
-    assert_ne!(bad.hear(), "0");
+    let (bad, taken) = hostile(&end, "slots");
+    assert_ne!(taken, 0);
     let mut good = Party::start("the_honest", &[]);
-    let (qpn, _) = parse(&good.hear());
-    good.say(&introduce(&end));
-    end.connect_to(qpn, PathMtu::Mtu1024);
+    good.meet(&end);
     assert_eq!(good.hear(), "ready");
     let ring_sent = || end.context.node().stats().ring_sent;
     let before = ring_sent();
-    end.send(1, SendOp::Send, &[end.sge(0, 64)]);
-    assert_eq!(end.wait(1)[0].status, WcStatus::Success);
+    assert_eq!(end.perform(SendOp::Send, &[end.sge(0, 64)]), WcStatus::Success);
     assert!(ring_sent() > before, "it went over the network");
     assert_eq!(good.hear(), "Success");
     good.finish();
@@ -109,13 +106,11 @@ fn tru_3_slots_are_whose_the_kernel_says() {
 #[ignore = "a process of tru_3_slots_are_whose_the_kernel_says"]
 fn the_honest() {
     let end = QpEnd::new(QpType::Rc);
-    tell(&introduce(&end));
-    let (qpn, _) = parse(&listen().unwrap());
-    end.connect_to(qpn, PathMtu::Mtu1024);
+    meet(&end);
     end.recv(1, &[end.sge(0, 64)]);
     tell("ready");
     tell(&format!("{:?}", end.wait(1)[0].status));
-    while listen().is_some() {}
+    stay();
 }
 
 /// TRU-3: the owner of a doorbell can fill the doorbell and set blocking mode. Such a doorbell does
@@ -129,10 +124,8 @@ fn tru_3_what_a_peer_does_to_doorbells_is_its_own_loss() {
     bad.say(&(end.qp.number() >> SLOT_SHIFT).to_string());
     let slot: u32 = bad.hear().parse().unwrap();
     let mut good = Party::start("the_honest", &[]);
-    let (qpn, _) = parse(&good.hear());
     let steady = QpEnd::new(QpType::Rc);
-    good.say(&introduce(&steady));
-    steady.connect_to(qpn, PathMtu::Mtu1024);
+    good.meet(&steady);
     assert_eq!(good.hear(), "ready");
     end.connect_to(slot << SLOT_SHIFT | 1, PathMtu::Mtu1024);
     // The peer announces sleep again and again, so many of these messages ring the doorbell.
@@ -144,8 +137,7 @@ fn tru_3_what_a_peer_does_to_doorbells_is_its_own_loss() {
     assert_eq!(bad.hear(), "broken");
     let ends = end.wait(50);
     assert!(format!("{:?}", ends[0].cause).contains("PeerEnded"), "{:?}", ends[0]);
-    steady.send(1, SendOp::Send, &[steady.sge(0, 64)]);
-    assert_eq!(steady.wait(1)[0].status, WcStatus::Success);
+    assert_eq!(steady.perform(SendOp::Send, &[steady.sge(0, 64)]), WcStatus::Success);
     assert_eq!(good.hear(), "Success");
     good.finish();
     bad.finish();
@@ -165,30 +157,13 @@ fn the_ringer() {
     fill(&doorbell);
     let (ring, ring_fd) = Consumer::create().unwrap();
     let (tables, tables_fd) = Published::create().unwrap();
-    let message = HandshakeMessage {
-        nonce: tables.identity().nonce,
-        wants_answer: true,
-        mtu: 65_536,
-        slots: vec![own],
-    };
-    local
-        .send_handshake(
-            target,
-            &message,
-            &[ring_fd.as_fd(), doorbell.as_fd(), tables_fd.as_fd(), pages.as_fd()],
-        )
-        .unwrap();
-    let mut buffer = vec![0; MAX_MESSAGE];
-    let limit = Instant::now() + Duration::from_secs(20);
-    let answer = loop {
-        local.receive(&mut buffer, 64, &mut |_| 0);
-        if let Some(answer) = local.handshakes().into_iter().find(|answer| !answer.fds.is_empty()) {
-            break answer;
-        }
-        assert!(Instant::now() < limit, "no answer");
-        std::thread::sleep(Duration::from_micros(200));
-    };
-    let theirs = UnixStream::from(answer.fds.into_iter().nth(1).unwrap());
+    let descriptors = [ring_fd.as_fd(), doorbell.as_fd(), tables_fd.as_fd(), pages.as_fd()];
+    local.send_handshake(target, &message(&tables, vec![own]), &descriptors).unwrap();
+    let mut answers = answers(&local);
+    while answers[0].fds.is_empty() {
+        answers = self::answers(&local);
+    }
+    let theirs = UnixStream::from(answers.remove(0).fds.remove(1));
     fill(&theirs);
     tell(&own.to_string());
     let over = std::sync::atomic::AtomicBool::new(false);
@@ -206,8 +181,29 @@ fn the_ringer() {
     assert!(kept.read(&mut [0; 16]).is_ok_and(|n| n == 16));
     theirs.shutdown(std::net::Shutdown::Both).unwrap();
     tell("broken");
-    while listen().is_some() {}
+    stay();
     drop(ring);
+}
+
+fn message(tables: &Published, slots: Vec<Slot>) -> HandshakeMessage {
+    let nonce = tables.identity().nonce;
+    HandshakeMessage { nonce, wants_answer: true, mtu: 65_536, slots }
+}
+
+/// The next answers of other processes. Every handshake message gets an answer: descriptors or a
+/// refusal.
+fn answers(local: &Local) -> Vec<ReceivedHandshake> {
+    let mut buffer = vec![0; MAX_MESSAGE];
+    let limit = Instant::now() + HANG_LIMIT;
+    loop {
+        local.receive(&mut buffer, 64, &mut |_| 0);
+        let answers = local.handshakes();
+        if !answers.is_empty() {
+            return answers;
+        }
+        assert!(Instant::now() < limit, "a handshake message is not answered");
+        std::thread::sleep(Duration::from_micros(200));
+    }
 }
 
 /// Gives this process a slot.
@@ -225,45 +221,27 @@ fn the_many() {
     let ((doorbell, _kept), pages) = (UnixStream::pair().unwrap(), pages());
     let (_reads, pipe) = std::io::pipe().unwrap();
     let (counter, tcp) = (EventFd::new().unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
-    let wrong = std::env::var("ADVERB_WRONG");
-    let mut buffer = vec![0; MAX_MESSAGE];
+    let wrong = std::env::var("ADVERB_WRONG").unwrap();
     let (mut all, mut taken) = (Vec::new(), 0);
-    for n in 0..HANDSHAKES {
+    for _ in 0..HANDSHAKES {
         let (ring, ring_fd) = Consumer::create().unwrap();
         let (tables, tables_fd) = Published::create().unwrap();
         let mut slots = vec![own];
-        if wrong.as_deref() == Ok("slots") {
+        if wrong == "slots" {
             slots.extend((MIN_SLOT..=MAX_SLOT).filter(|slot| *slot != own));
         }
-        let message = HandshakeMessage {
-            nonce: tables.identity().nonce,
-            wants_answer: true,
-            mtu: 65_536,
-            slots,
-        };
-        let rung = match wrong.as_deref() {
-            Ok("pipe") => pipe.as_fd(),
-            Ok("tables") => tables_fd.as_fd(),
-            Ok("eventfd") => counter.as_fd(),
-            Ok("tcp") => tcp.as_fd(),
+        let rung = match wrong.as_str() {
+            "pipe" => pipe.as_fd(),
+            "tables" => tables_fd.as_fd(),
+            "eventfd" => counter.as_fd(),
+            "tcp" => tcp.as_fd(),
             _ => doorbell.as_fd(),
         };
         let descriptors = [ring_fd.as_fd(), rung, tables_fd.as_fd(), pages.as_fd()];
-        local.send_handshake(target, &message, &descriptors).unwrap();
-        let limit = Instant::now() + Duration::from_secs(20);
-        // Every handshake message gets an answer: descriptors or a refusal.
-        loop {
-            local.receive(&mut buffer, 64, &mut |_| 0);
-            let answers = local.handshakes();
-            taken += answers.iter().filter(|answer| !answer.fds.is_empty()).count();
-            if !answers.is_empty() {
-                break;
-            }
-            assert!(Instant::now() < limit, "handshake message {n} is not answered");
-            std::thread::sleep(Duration::from_micros(200));
-        }
+        local.send_handshake(target, &message(&tables, slots), &descriptors).unwrap();
+        taken += answers(&local).iter().filter(|answer| !answer.fds.is_empty()).count();
         all.push((ring, tables, tables_fd));
     }
     tell(&taken.to_string());
-    while listen().is_some() {}
+    stay();
 }

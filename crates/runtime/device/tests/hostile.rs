@@ -3,7 +3,6 @@
 //! memory does not grow, and the transfer goes on (TRU-5).
 mod common;
 use adverb_device::engine::qp::DropReason;
-use adverb_device::engine::wr::Remote;
 use adverb_device::engine::{PathMtu, QpState, QpType, SendOp, WcStatus};
 use adverb_device::node::Node;
 use adverb_link::FdKind;
@@ -12,11 +11,10 @@ use adverb_wire::{
     Aeth, AtomicEth, Bth, Deth, Headers, MAX_HEADER_LEN, NakCode, Opcode, Operation, Psn,
     ROCE_PORT, Reth, Syndrome, Transport,
 };
-use common::{QKEY, QpEnd, SIZE, child, pair, pattern};
+use common::{PSN, QKEY, QpEnd, SIZE, WIRE, alone, child, pair, pattern, rc};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Number of forged packets of each kind.
@@ -24,20 +22,12 @@ const FLOOD: u64 = 100_000;
 /// Number of packets between two checks of the counters. The number is small, so no socket buffer
 /// overflows.
 const BURST: u64 = 500;
-/// First PSN of the connections of [`common`].
-const PSN: u32 = 0x00ff_fff0;
-
-/// Runs a single test at a time, because the counters belong to the whole process.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Runs a test of this file in a process without host connections, so all queue pairs use the
 /// network.
 fn by_wire(name: &str) {
     let _alone = alone();
-    child::run(name, &[("ADVERB_PATH", "wire")]);
+    child::run(name, &[WIRE]);
 }
 
 /// A socket that sends arbitrary packets.
@@ -93,6 +83,21 @@ impl Forger {
     }
 }
 
+/// [`write`] with a wrong key.
+fn write_by_wrong_key(end: &QpEnd, transport: Transport, psn: u32) -> Headers {
+    let mut h = write(end, transport, psn);
+    h.reth = h.reth.map(|r| Reth { rkey: r.rkey ^ 0x5500, ..r });
+    h
+}
+
+/// A datagram for an end, without its payload.
+fn datagram(end: &QpEnd, qkey: u32) -> Headers {
+    let send = Opcode::new(Transport::Ud, Operation::SendOnly).unwrap();
+    let mut h = Headers::new(Bth::new(send, end.qp.number(), Psn::ZERO));
+    h.deth = Some(Deth { qkey, src_qpn: 1 });
+    h
+}
+
 fn counters(end: &QpEnd) -> BTreeMap<&'static str, u64> {
     end.context.node().named_counters().into_iter().collect()
 }
@@ -139,7 +144,7 @@ fn flood_some(end: &QpEnd, forger: &Forger, bytes: &[u8], reason: &str, count: u
     assert!(counters(end)[reason] - in_all >= count, "{reason} in {:?}", counters(end));
 }
 
-fn rc(qpn: u32, operation: Operation, psn: u32) -> Headers {
+fn rc_headers(qpn: u32, operation: Operation, psn: u32) -> Headers {
     let opcode = Opcode::new(Transport::Rc, operation).unwrap();
     Headers::new(Bth::new(opcode, qpn, Psn::new(psn)))
 }
@@ -157,18 +162,15 @@ fn write(end: &QpEnd, transport: Transport, psn: u32) -> Headers {
 /// `rounds`.
 fn transfer(stop: &AtomicBool, rounds: &AtomicU64) {
     const LEN: usize = 300_000;
-    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
-    let remote = Remote { va: b.pages.addr(), rkey: b.pages.key() };
-    let mut back = vec![0; LEN];
+    let (a, b) = rc();
     while !stop.load(Ordering::Relaxed) {
         let data = pattern(LEN, rounds.load(Ordering::Relaxed) as u8);
-        assert!(a.pages.write_at(0, &data));
-        a.send(1, SendOp::Write(remote), &[a.sge(0, LEN)]);
-        a.send(2, SendOp::Read(remote), &[a.sge(LEN, LEN)]);
+        a.put(0, &data);
+        a.send(1, SendOp::Write(b.remote(0)), &[a.sge(0, LEN)]);
+        a.send(2, SendOp::Read(b.remote(0)), &[a.sge(LEN, LEN)]);
         let ends = a.wait(2);
         assert!(ends.iter().all(|c| c.status == WcStatus::Success), "{ends:?}");
-        assert!(a.pages.read_at(LEN, &mut back) && back == data, "bytes differ");
-        assert!(b.pages.read_at(0, &mut back) && back == data, "bytes differ");
+        assert!(a.get(LEN, LEN) == data && b.get(0, LEN) == data, "bytes differ");
         rounds.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -202,23 +204,27 @@ fn beside_a_transfer(attack: impl FnOnce()) {
     });
 }
 
-/// Resident memory of this process in bytes.
-fn resident() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
-    let pages: u64 = text.split_whitespace().nth(1).unwrap().parse().unwrap();
-    pages * 4096
+/// Runs `attack`, during which the resident memory of this process must not grow.
+fn without_growth(attack: impl FnOnce()) {
+    let resident = || {
+        let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+        text.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 4096
+    };
+    let before = resident();
+    attack();
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 16 << 20, "resident memory grew by {grown} bytes");
 }
 
 /// Fills the pages of an end, so that [`check`] detects every write.
 fn fill(end: &QpEnd) -> Vec<u8> {
     let data = pattern(SIZE, 0x77);
-    assert!(end.pages.write_at(0, &data));
+    end.put(0, &data);
     data
 }
 
 fn check(end: &QpEnd, data: &[u8]) {
-    let mut back = vec![0; data.len()];
-    assert!(end.pages.read_at(0, &mut back) && back == data, "memory was touched");
+    assert!(end.get(0, data.len()) == data, "memory was touched");
 }
 
 /// A packet that fails a check changes no memory. The receiver counts the packet by its reason,
@@ -232,7 +238,7 @@ fn forged_packets_are_dropped_by_reason_while_others_work() {
 #[ignore = "run by another test, over the network"]
 fn inner_forged_packets_are_dropped_by_reason_while_others_work() {
     let _alone = alone();
-    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+    let (a, b) = rc();
     let (_c, uc) = pair(QpType::Uc, PathMtu::Mtu1024);
     let (ud, idle) = (QpEnd::datagrams(), QpEnd::new(QpType::Rc));
     let ends = [&a, &b, &uc, &ud, &idle];
@@ -241,60 +247,44 @@ fn inner_forged_packets_are_dropped_by_reason_while_others_work() {
     let good = write(&b, Transport::Rc, PSN);
     let bytes = [0xee; 8];
 
-    let mut kinds: Vec<(&QpEnd, &str, &Forger, Vec<u8>)> = Vec::new();
-    kinds.push((&b, "qp_drop_source", &stranger, stranger.packet(&good, &bytes)));
-    let nobody =
-        Bth { dest_qpn: b.qp.number() & !0x3fff | (b.qp.number() + 0x2000) & 0x3fff, ..good.bth };
-    kinds.push((&b, "no_such_qp", &peer, peer.packet(&Headers { bth: nobody, ..good }, &bytes)));
-    let pkey = Bth { pkey: 0x1234, ..good.bth };
-    kinds.push((&b, "qp_drop_pkey", &peer, peer.packet(&Headers { bth: pkey, ..good }, &bytes)));
+    let nobody = b.qp.number() & !0x3fff | (b.qp.number() + 0x2000) & 0x3fff;
     let wrong = Opcode::new(Transport::Uc, Operation::WriteOnly).unwrap();
-    let other = Bth { opcode: wrong, ..good.bth };
-    kinds.push((
-        &b,
-        "qp_drop_transport",
-        &peer,
-        peer.packet(&Headers { bth: other, ..good }, &bytes),
-    ));
-    let mut late = rc(b.qp.number(), Operation::FetchAdd, PSN - 5000);
+    let changed = |bth: Bth| peer.packet(&Headers { bth, ..good }, &bytes);
+    let mut late = rc_headers(b.qp.number(), Operation::FetchAdd, PSN - 5000);
     late.atomic =
         Some(AtomicEth { va: b.pages.addr(), rkey: b.pages.key(), swap_add: 1, compare: 0 });
-    kinds.push((&b, "qp_drop_sequence", &peer, peer.packet(&late, &[])));
-    let mut ghost = rc(a.qp.number(), Operation::Acknowledge, PSN + 77);
+    let mut ghost = rc_headers(a.qp.number(), Operation::Acknowledge, PSN + 77);
     ghost.aeth = Some(Aeth { syndrome: Syndrome::Nak(NakCode::RemoteAccess), msn: 0 });
-    kinds.push((&a, "qp_drop_ghost_response", &peer, peer.packet(&ghost, &[])));
-    let mut rkey = write(&uc, Transport::Uc, 5);
-    rkey.reth = rkey.reth.map(|r| Reth { rkey: r.rkey ^ 0x100, ..r });
-    kinds.push((&uc, "qp_drop_access", &peer, peer.packet(&rkey, &bytes)));
-    let send = Opcode::new(Transport::Ud, Operation::SendOnly).unwrap();
-    let mut datagram = Headers::new(Bth::new(send, ud.qp.number(), Psn::ZERO));
-    datagram.deth = Some(Deth { qkey: QKEY, src_qpn: 1 });
-    kinds.push((&ud, "qp_drop_no_receive", &stranger, stranger.packet(&datagram, &bytes)));
-    datagram.deth = Some(Deth { qkey: QKEY + 1, src_qpn: 1 });
-    kinds.push((&ud, "qp_drop_qkey", &stranger, stranger.packet(&datagram, &bytes)));
-    kinds.push((
-        &idle,
-        "qp_drop_state",
-        &peer,
-        peer.packet(&write(&idle, Transport::Rc, PSN), &bytes),
-    ));
-    let mut damaged = stranger.packet(&good, &bytes);
+    let by_key = peer.packet(&write_by_wrong_key(&uc, Transport::Uc, 5), &bytes);
+    let strange = |headers: &Headers| stranger.packet(headers, &bytes);
+    let mut damaged = strange(&good);
     damaged[20] ^= 4;
-    kinds.push((&b, "rx_drop_icrc", &stranger, damaged));
-    kinds.push((&b, "rx_drop_runt", &stranger, stranger.packet(&good, &[])[..15].to_vec()));
-    kinds.push((&b, "rx_drop_oversize", &stranger, stranger.packet(&good, &[0xee; 5000])));
-    let mut unknown = stranger.packet(&good, &bytes);
+    let mut unknown = strange(&good);
     unknown.truncate(unknown.len() - 4);
     unknown[0] = 0x1f;
-    kinds.push((&b, "malformed", &stranger, stranger.sealed(unknown)));
+    let kinds: [(&QpEnd, &str, &Forger, Vec<u8>); 14] = [
+        (&b, "qp_drop_source", &stranger, strange(&good)),
+        (&b, "no_such_qp", &peer, changed(Bth { dest_qpn: nobody, ..good.bth })),
+        (&b, "qp_drop_pkey", &peer, changed(Bth { pkey: 0x1234, ..good.bth })),
+        (&b, "qp_drop_transport", &peer, changed(Bth { opcode: wrong, ..good.bth })),
+        (&b, "qp_drop_sequence", &peer, peer.packet(&late, &[])),
+        (&a, "qp_drop_ghost_response", &peer, peer.packet(&ghost, &[])),
+        (&uc, "qp_drop_access", &peer, by_key),
+        (&ud, "qp_drop_no_receive", &stranger, strange(&datagram(&ud, QKEY))),
+        (&ud, "qp_drop_qkey", &stranger, strange(&datagram(&ud, QKEY + 1))),
+        (&idle, "qp_drop_state", &peer, peer.packet(&write(&idle, Transport::Rc, PSN), &bytes)),
+        (&b, "rx_drop_icrc", &stranger, damaged),
+        (&b, "rx_drop_runt", &stranger, stranger.packet(&good, &[])[..15].to_vec()),
+        (&b, "rx_drop_oversize", &stranger, stranger.packet(&good, &[0xee; 5000])),
+        (&b, "malformed", &stranger, stranger.sealed(unknown)),
+    ];
 
     beside_a_transfer(|| {
-        let before = resident();
-        for (target, reason, forger, packet) in &kinds {
-            flood(target, forger, packet, reason);
-        }
-        let grown = resident().saturating_sub(before);
-        assert!(grown < 16 << 20, "resident memory grew by {grown} bytes");
+        without_growth(|| {
+            for (target, reason, forger, packet) in &kinds {
+                flood(target, forger, packet, reason);
+            }
+        });
     });
     for (end, data) in ends.iter().zip(&filled) {
         check(end, data);
@@ -302,9 +292,7 @@ fn inner_forged_packets_are_dropped_by_reason_while_others_work() {
     }
     assert_eq!(b.qp.query().state, QpState::Rts);
     // The attacked connection still works.
-    let remote = Remote { va: b.pages.addr(), rkey: b.pages.key() };
-    a.send(1, SendOp::Write(remote), &[a.sge(64, 8)]);
-    assert_eq!(a.wait(1)[0].status, WcStatus::Success);
+    assert_eq!(a.perform(SendOp::Write(b.remote(0)), &[a.sge(64, 8)]), WcStatus::Success);
 }
 
 /// An attacker that guesses the PSN of a connection, but not its keys, can end that connection and
@@ -318,12 +306,10 @@ fn a_wrong_key_in_the_right_place_ends_that_connection_alone() {
 #[ignore = "run by another test, over the network"]
 fn inner_a_wrong_key_in_the_right_place_ends_that_connection_alone() {
     let _alone = alone();
-    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+    let (a, b) = rc();
     let filled = fill(&b);
     let peer = Forger::new([127, 0, 0, 1]);
-    let mut h = write(&b, Transport::Rc, PSN);
-    h.reth = h.reth.map(|r| Reth { rkey: r.rkey ^ 0x5500, ..r });
-    let packet = peer.packet(&h, &[0xee; 8]);
+    let packet = peer.packet(&write_by_wrong_key(&b, Transport::Rc, PSN), &[0xee; 8]);
     beside_a_transfer(|| {
         let until = Instant::now() + Duration::from_secs(20);
         while b.qp.query().state != QpState::Err {
@@ -332,10 +318,7 @@ fn inner_a_wrong_key_in_the_right_place_ends_that_connection_alone() {
             assert!(Instant::now() < until);
         }
         // The responder repeats the NAK for each duplicate and stores nothing.
-        let before = resident();
-        flood(&b, &peer, &packet, "qp_duplicates");
-        let grown = resident().saturating_sub(before);
-        assert!(grown < 16 << 20, "resident memory grew by {grown} bytes");
+        without_growth(|| flood(&b, &peer, &packet, "qp_duplicates"));
     });
     check(&b, &filled);
     assert_eq!(a.qp.query().state, QpState::Rts, "the NAKs answered nothing that it had asked");
@@ -355,16 +338,14 @@ fn inner_a_peer_that_never_acknowledges_costs_its_own_connection() {
     let (a, silent) = (QpEnd::new(QpType::Rc), QpEnd::new(QpType::Rc));
     a.connect(&silent.qp, PathMtu::Mtu1024);
     beside_a_transfer(|| {
-        let before = resident();
-        let remote = Remote { va: silent.pages.addr(), rkey: silent.pages.key() };
-        for id in 0..512 {
-            a.send(id, SendOp::Write(remote), &[a.sge(0, 1 << 20)]);
-        }
-        let ends = a.wait(512);
-        assert_eq!(ends[0].status, WcStatus::RetryExcErr);
-        assert!(ends[1..].iter().all(|c| c.status == WcStatus::WrFlushErr));
-        let grown = resident().saturating_sub(before);
-        assert!(grown < 16 << 20, "resident memory grew by {grown} bytes");
+        without_growth(|| {
+            for id in 0..512 {
+                a.send(id, SendOp::Write(silent.remote(0)), &[a.sge(0, 1 << 20)]);
+            }
+            let ends = a.wait(512);
+            assert_eq!(ends[0].status, WcStatus::RetryExcErr);
+            assert!(ends[1..].iter().all(|c| c.status == WcStatus::WrFlushErr));
+        });
         assert!(silent.qp.counters().dropped(DropReason::State) > 0);
     });
     assert_eq!(a.qp.query().state, QpState::Err);
@@ -382,7 +363,7 @@ fn tru_2_packets_of_this_machine_from_another_port_touch_nothing() {
 #[ignore = "run by another test, over the network"]
 fn inner_packets_of_this_machine_from_another_port_touch_nothing() {
     let _alone = alone();
-    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+    let (a, b) = rc();
     let ud = QpEnd::datagrams();
     let filled = [&a, &b, &ud].map(fill);
     b.recv(1, &[b.sge(0, 64)]);
@@ -390,20 +371,17 @@ fn inner_packets_of_this_machine_from_another_port_touch_nothing() {
     let dropped = |reason| counters(&b)[reason];
     for ip in [[127, 0, 0, 1], [127, 0, 0, 2], [127, 5, 6, 7]] {
         let forger = Forger::any(ip);
-        let mut send = rc(b.qp.number(), Operation::SendOnly, PSN);
+        let mut send = rc_headers(b.qp.number(), Operation::SendOnly, PSN);
         send.bth.ack_req = true;
         let exact = forger.packet(&send, &[0xee; 8]);
         flood_some(&b, &forger, &exact, "rx_drop_local_port", 100);
         let exact = forger.packet(&write(&b, Transport::Rc, PSN), &[0xee; 8]);
         flood_some(&b, &forger, &exact, "rx_drop_local_port", 100);
-        let opcode = Opcode::new(Transport::Ud, Operation::SendOnly).unwrap();
-        let mut datagram = Headers::new(Bth::new(opcode, ud.qp.number(), Psn::ZERO));
-        datagram.deth = Some(Deth { qkey: QKEY, src_qpn: 1 });
-        flood_some(&b, &forger, &forger.packet(&datagram, &[0xee; 8]), "rx_drop_local_port", 100);
+        let datagram = forger.packet(&datagram(&ud, QKEY), &[0xee; 8]);
+        flood_some(&b, &forger, &datagram, "rx_drop_local_port", 100);
         // The PSN of the connection does not matter either. Send a wrong key with every 256th PSN.
         let before = dropped("rx_drop_local_port");
-        let mut h = write(&b, Transport::Rc, 0);
-        h.reth = h.reth.map(|r| Reth { rkey: r.rkey ^ 0x5500, ..r });
+        let mut h = write_by_wrong_key(&b, Transport::Rc, 0);
         for psn in (0..1 << 24).step_by(1 << 8) {
             h.bth.psn = Psn::new(PSN.wrapping_add(psn) & 0x00ff_ffff);
             forger.send(&forger.packet(&h, &[0xee; 8]));
@@ -419,8 +397,7 @@ fn inner_packets_of_this_machine_from_another_port_touch_nothing() {
         assert_eq!(end.cq.poll(1, |c| panic!("{c:?}")).unwrap(), 0);
         assert_eq!(end.qp.query().state, QpState::Rts);
     }
-    a.send(1, SendOp::Send, &[a.sge(64, 8)]);
-    assert_eq!(a.wait(1)[0].status, WcStatus::Success);
+    assert_eq!(a.perform(SendOp::Send, &[a.sge(64, 8)]), WcStatus::Success);
     assert_eq!(b.wait(1)[0].status, WcStatus::Success);
 }
 
@@ -429,19 +406,16 @@ fn inner_packets_of_this_machine_from_another_port_touch_nothing() {
 #[test]
 fn tru_2_a_queue_pair_with_rings_takes_nothing_from_the_network() {
     let _alone = alone();
-    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+    let (a, b) = rc();
     let filled = fill(&b);
     let forger = Forger::new([127, 0, 0, 1]);
     let good = forger.packet(&write(&b, Transport::Rc, PSN), &[0xee; 8]);
     flood_some(&b, &forger, &good, "rx_drop_not_from_ring", 100);
-    let mut h = write(&b, Transport::Rc, PSN);
-    h.reth = h.reth.map(|r| Reth { rkey: r.rkey ^ 0x5500, ..r });
-    flood_some(&b, &forger, &forger.packet(&h, &[0xee; 8]), "rx_drop_not_from_ring", 100);
+    let bad = forger.packet(&write_by_wrong_key(&b, Transport::Rc, PSN), &[0xee; 8]);
+    flood_some(&b, &forger, &bad, "rx_drop_not_from_ring", 100);
     check(&b, &filled);
     for end in [&a, &b] {
         assert_eq!(end.qp.query().state, QpState::Rts);
     }
-    let remote = Remote { va: b.pages.addr(), rkey: b.pages.key() };
-    a.send(1, SendOp::Write(remote), &[a.sge(64, 8)]);
-    assert_eq!(a.wait(1)[0].status, WcStatus::Success);
+    assert_eq!(a.perform(SendOp::Write(b.remote(0)), &[a.sge(64, 8)]), WcStatus::Success);
 }

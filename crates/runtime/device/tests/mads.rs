@@ -8,16 +8,15 @@ use adverb_cm::{
 };
 use adverb_device::Errno;
 use adverb_device::engine::Time;
-use adverb_device::mad::{Arrival, MadHandler, MadInterface, Path};
+use adverb_device::mad::{Arrival, Claim, MadHandler, MadInterface, Path};
 use adverb_device::node::Node;
 use adverb_link::{Route, TxBatch};
 use adverb_wire::{Bth, Deth, Headers, MAX_HEADER_LEN, Opcode, Operation, Psn, Transport};
 use common::party::{Party, listen, tell};
-use common::{QpEnd, child};
+use common::{QpEnd, alone, child, until};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, OnceLock};
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const PATH: Path = Path { local: HERE, remote: HERE };
@@ -68,16 +67,8 @@ impl Manager {
     }
 
     fn next_event(&self) -> (Id, Event) {
-        let end = Instant::now() + Duration::from_secs(20);
-        loop {
-            let mut events = self.events.lock().unwrap();
-            if !events.is_empty() {
-                return events.remove(0);
-            }
-            drop(events);
-            assert!(Instant::now() < end, "no event");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        until("no event", || !self.events.lock().unwrap().is_empty());
+        self.events.lock().unwrap().remove(0)
     }
 }
 
@@ -130,12 +121,6 @@ fn port(n: u16) -> u64 {
     ip::service_id(ip::PS_TCP, 20000 + (std::process::id() % 4000) as u16 * 8 + n)
 }
 
-/// Runs a single test at a time, because a process has only one MAD handler.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Runs a test of this file in a separate process.
 fn by(path: &str, name: &str) {
     let _alone = alone();
@@ -144,13 +129,8 @@ fn by(path: &str, name: &str) {
 
 /// MAD-1, MAD-2, MAD-4
 #[test]
-fn a_connection_directly() {
+fn a_connection() {
     by("local", "connection");
-}
-
-/// MAD-1, MAD-2, MAD-4
-#[test]
-fn a_connection_by_wire() {
     by("wire", "connection");
 }
 
@@ -163,15 +143,21 @@ fn bystander() {
     listen();
 }
 
+/// A manager that listens on a service, at one address or at all.
+fn listening(service: u64, at: Option<IpAddr>) -> (Arc<Manager>, Claim) {
+    let manager = Manager::start();
+    manager.command(|endpoint, _| endpoint.listen(service, None)).unwrap();
+    let claim = manager.mads().claim(service, at, false).unwrap();
+    claim.listen().unwrap();
+    (manager, claim)
+}
+
 /// Accepts all requests for the service.
 #[test]
 #[ignore = "run by another test"]
 fn server() {
     let service = std::env::var("SERVICE").unwrap().parse().unwrap();
-    let manager = Manager::start();
-    manager.command(|endpoint, _| endpoint.listen(service, None)).unwrap();
-    let claim = manager.mads().claim(service, None, false).unwrap();
-    claim.listen().unwrap();
+    let (manager, _claim) = listening(service, None);
     tell("ready");
     for qpn in 0..3 {
         let (id, event) = manager.next_event();
@@ -192,11 +178,18 @@ fn request_once(service_id: u64) -> ConnectRequest {
     ConnectRequest { timing, ..request(service_id) }
 }
 
-fn connect(manager: &Manager, service: u64) -> Id {
-    let id =
-        manager.command(|endpoint, now| endpoint.connect(now, &request_once(service))).unwrap();
+/// Asks for a connection, and returns the answer.
+fn ask(manager: &Manager, service: u64) -> (Id, Event) {
+    let connect = |endpoint: &mut Endpoint, now| endpoint.connect(now, &request_once(service));
+    let id = manager.command(connect).unwrap();
     let (of, event) = manager.next_event();
-    assert!(matches!(event, Event::Reply(_)) && of == id, "{event:?}");
+    assert_eq!(of, id, "{event:?}");
+    (id, event)
+}
+
+fn connect(manager: &Manager, service: u64) -> Id {
+    let (id, event) = ask(manager, service);
+    assert!(matches!(event, Event::Reply(_)), "{event:?}");
     manager.command(|endpoint, _| endpoint.established(id)).unwrap();
     let remote = manager.command(|endpoint, _| endpoint.remote(id)).unwrap();
     assert!(manager.mads().watch_peer(remote.remote_id));
@@ -224,11 +217,9 @@ fn connection() {
     }
     // No process listens on this service now. The request reaches one of the other processes, which
     // rejects it.
-    let id =
-        manager.command(|endpoint, now| endpoint.connect(now, &request_once(service))).unwrap();
-    let (of, event) = manager.next_event();
+    let (_, event) = ask(&manager, service);
     let Event::Rejected(why) = event else { panic!("{event:?}") };
-    assert_eq!((of, why.reason), (id, adverb_cm::RejectReason::INVALID_SERVICE_ID));
+    assert_eq!(why.reason, adverb_cm::RejectReason::INVALID_SERVICE_ID);
 }
 
 /// MAD-3
@@ -267,24 +258,16 @@ fn a_port_is_bound_by_one() {
 
 /// MAD-1: MADs from this process to itself take the same path.
 #[test]
-fn with_itself_by_wire() {
+fn a_connection_with_itself() {
     by("wire", "with_itself");
-}
-
-/// MAD-1
-#[test]
-fn with_itself_directly() {
     by("local", "with_itself");
 }
 
 #[test]
 #[ignore = "run by another test"]
 fn with_itself() {
-    let manager = Manager::start();
     let service = port(3);
-    manager.command(|endpoint, _| endpoint.listen(service, None)).unwrap();
-    let claim = manager.mads().claim(service, Some(HERE), false).unwrap();
-    claim.listen().unwrap();
+    let (manager, claim) = listening(service, Some(HERE));
     let id = manager.command(|endpoint, now| endpoint.connect(now, &request(service))).unwrap();
     let (passive, event) = manager.next_event();
     assert!(matches!(event, Event::Request { .. }), "{event:?}");
@@ -358,19 +341,11 @@ impl Sender {
 
     /// Waits until the counter `name` satisfies `wanted`, and returns the value of the counter.
     fn until(&self, name: &str, wanted: impl Fn(u64) -> bool) -> u64 {
-        let end = Instant::now() + Duration::from_secs(30);
-        loop {
+        until(&format!("{name} after {} MADs", self.sent), || {
             self.node.progress();
-            let n = self.counted(name);
-            if wanted(n) {
-                return n;
-            }
-            let all = || {
-                self.node.named_counters().into_iter().filter(|(_, n)| *n > 0).collect::<Vec<_>>()
-            };
-            assert!(Instant::now() < end, "{name}={n} after {} MADs: {:?}", self.sent, all());
-            std::thread::sleep(Duration::from_millis(1));
-        }
+            wanted(self.counted(name))
+        });
+        self.counted(name)
     }
 }
 
@@ -378,11 +353,8 @@ impl Sender {
 #[ignore = "run by another test"]
 fn hostile() {
     const GOOD: Deth = Deth { qkey: 0x8001_0000, src_qpn: 1 };
-    let manager = Manager::start();
     let service = port(4);
-    manager.command(|endpoint, _| endpoint.listen(service, None)).unwrap();
-    let claim = manager.mads().claim(service, None, false).unwrap();
-    claim.listen().unwrap();
+    let (manager, _claim) = listening(service, None);
     let mut sender = Sender::new();
     let req = {
         let mut endpoint = Endpoint::new(adverb_cm::Config::default());

@@ -1,9 +1,9 @@
 //! Arming, events and the log reports about them, with real completions.
 mod common;
 use adverb_device::engine::cq::arm::ArmKind;
-use adverb_device::engine::{PathMtu, QpType, SendOp};
-use adverb_device::{Cq, Errno, Notify, Sink};
-use common::{QpEnd, child, pair};
+use adverb_device::engine::{PathMtu, QpType, RecvWr, SendOp};
+use adverb_device::{AsyncEvent, CompChannel, Cq, Errno, Notify, Qp, Sink, Srq};
+use common::{HANG_LIMIT, QpEnd, WIRE, child, join, loopback, rc, until};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,15 +21,27 @@ fn burst(a: &QpEnd, b: &QpEnd, n: usize) {
         a.send(i as u64, SendOp::Send, &[a.sge(0, 64)]);
     }
     a.wait(n);
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while b.cq.len() < before + n {
+    until("all messages", || {
         b.context.node().progress();
-        assert!(Instant::now() < deadline, "{} of {n}", b.cq.len() - before);
-    }
+        b.cq.len() >= before + n
+    });
 }
 
-fn rc() -> (QpEnd, QpEnd) {
-    pair(QpType::Rc, PathMtu::Mtu1024)
+/// Reads all events of an end, and returns their number.
+fn events(end: &QpEnd) -> usize {
+    std::iter::from_fn(|| end.channel.try_event()).inspect(|cq| cq.ack_events(1)).count()
+}
+
+/// Two connected ends. The first has a queue pair with this completion queue, and its old queue
+/// pair comes third.
+fn with_queue(cq: &Arc<Cq>) -> (QpEnd, QpEnd, Arc<Qp>) {
+    let (mut a, b) = (QpEnd::new(QpType::Rc), QpEnd::new(QpType::Rc));
+    let qp = a.another_qp(|init| {
+        (init.send_cq, init.recv_cq) = (Some(cq.clone()), Some(cq.clone()));
+    });
+    let old = std::mem::replace(&mut a.qp, qp);
+    join(&a, &b, PathMtu::Mtu1024);
+    (a, b, old)
 }
 
 #[test]
@@ -50,8 +62,7 @@ fn ext_2_an_event_comes_after_the_period_without_anybody_polling() {
     b.cq.moderate(100, Duration::from_millis(5)).unwrap();
     b.cq.req_notify(ArmKind::Next).unwrap();
     burst(&a, &b, 3);
-    let cq = b.channel.next_event(Some(Instant::now() + Duration::from_secs(20))).unwrap();
-    cq.ack_events(1);
+    b.channel.next_event(Some(Instant::now() + HANG_LIMIT)).unwrap().ack_events(1);
     assert_eq!(b.wait(3).len(), 3);
     assert!(b.channel.try_event().is_none(), "one arm, one event");
 }
@@ -72,24 +83,19 @@ fn ext_3_a_persistent_arm_notifies_of_every_completion_until_it_is_taken_back() 
     b.cq.moderate(4, Duration::ZERO).unwrap();
     b.cq.notify_persistent(ArmKind::Next).unwrap();
     burst(&a, &b, 9);
-    let events =
-        std::iter::from_fn(|| b.channel.try_event()).inspect(|cq| cq.ack_events(1)).count();
-    assert_eq!(events, 2);
+    assert_eq!(events(&b), 2);
 }
 
 #[test]
 fn ext_3_events_that_nobody_reads_are_bounded_by_the_queue() {
     let (a, b) = (QpEnd::new(QpType::Rc), QpEnd::with_cq(QpType::Rc, 8));
-    a.connect(&b.qp, PathMtu::Mtu1024);
-    b.connect(&a.qp, PathMtu::Mtu1024);
+    join(&a, &b, PathMtu::Mtu1024);
     b.cq.notify_persistent(ArmKind::Next).unwrap();
     for _ in 0..10 {
         burst(&a, &b, 4);
         b.wait(4);
     }
-    let events =
-        std::iter::from_fn(|| b.channel.try_event()).inspect(|cq| cq.ack_events(1)).count();
-    assert_eq!(events, 8);
+    assert_eq!(events(&b), 8);
     // After the events were read, new completions make events again.
     burst(&a, &b, 1);
     b.channel.try_event().expect("an event").ack_events(1);
@@ -141,14 +147,6 @@ impl Wake for Counting {
 impl Notify for Counting {
     fn notify(&self, _: &Arc<Cq>) {
         self.0.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !done() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -208,27 +206,10 @@ fn a_woken_task_is_not_dropped_under_the_lock_of_its_queue() {
 
 #[test]
 fn a_sink_of_a_front_end_is_told_once_an_arm() {
-    let context = common::loopback().open().unwrap();
+    let context = loopback().open().unwrap();
     let told = Arc::new(Counting::default());
     let cq = Cq::with_sink(&context, 16, Sink::Custom(told.clone()), 0).unwrap();
-    let (mut a, b) = (QpEnd::new(QpType::Rc), QpEnd::new(QpType::Rc));
-    let init = adverb_device::QpInit {
-        qp_type: QpType::Rc,
-        cap: adverb_device::engine::QpCap {
-            max_send_wr: 16,
-            max_recv_wr: 16,
-            max_send_sge: 1,
-            ..Default::default()
-        },
-        signal_all: true,
-        send_cq: Some(cq.clone()),
-        recv_cq: Some(cq.clone()),
-        srq: None,
-        xrcd: None,
-    };
-    a.qp = adverb_device::Qp::new(&a.context, Some(&a.pd), &init).unwrap();
-    a.connect(&b.qp, PathMtu::Mtu1024);
-    b.connect(&a.qp, PathMtu::Mtu1024);
+    let (a, b, _) = with_queue(&cq);
     for i in 0..4 {
         b.recv(i, &[b.sge(0, 64)]);
     }
@@ -263,32 +244,18 @@ fn state_of(tid: i32) -> String {
 #[test]
 fn chn_7_a_thread_that_waits_for_asynchronous_events_sleeps_until_there_is_one() {
     child::run("inner_asynchronous", &[]);
-    child::run("inner_asynchronous", &[("ADVERB_PATH", "wire")]);
+    child::run("inner_asynchronous", &[WIRE]);
 }
 
 #[test]
 #[ignore = "run by another test, in a process of its own"]
 fn inner_asynchronous() {
-    use adverb_device::AsyncEvent;
     let (a, mut b) = (QpEnd::new(QpType::Rc), QpEnd::new(QpType::Rc));
-    let cap =
-        adverb_device::engine::QpCap { max_send_wr: 16, max_send_sge: 1, ..Default::default() };
-    let srq = adverb_device::Srq::new(&b.pd, 64, 1, 0, None).unwrap();
-    let init = adverb_device::QpInit {
-        qp_type: QpType::Rc,
-        cap,
-        signal_all: true,
-        send_cq: Some(b.cq.clone()),
-        recv_cq: Some(b.cq.clone()),
-        srq: Some(srq.clone()),
-        xrcd: None,
-    };
-    b.qp = adverb_device::Qp::new(&b.context, Some(&b.pd), &init).unwrap();
-    a.connect(&b.qp, PathMtu::Mtu1024);
-    b.connect(&a.qp, PathMtu::Mtu1024);
+    let srq = Srq::new(&b.pd, 64, 1, 0, None).unwrap();
+    b.qp = b.another_qp(|init| init.srq = Some(srq.clone()));
+    join(&a, &b, PathMtu::Mtu1024);
     for i in 0..64 {
-        let sges = [b.sge(0, 64)];
-        srq.post_recv(&adverb_device::engine::RecvWr { wr_id: i, sges: &sges }).unwrap();
+        srq.post_recv(&RecvWr { wr_id: i, sges: &[b.sge(0, 64)] }).unwrap();
     }
     let (tell, told) = std::sync::mpsc::channel();
     let context = b.context.clone();
@@ -417,32 +384,15 @@ fn ext_4_a_program_in_the_documented_order_is_told_nothing() {
 #[test]
 fn ext_5_a_destroy_that_waits_says_for_what() {
     start_log();
-    let context = common::loopback().open().unwrap();
-    let channel = adverb_device::CompChannel::new(&context).unwrap();
+    let context = loopback().open().unwrap();
+    let channel = CompChannel::new(&context).unwrap();
     let cq = Cq::new(&context, 16, Some(&channel), 0).unwrap();
-    let (mut a, b) = (QpEnd::new(QpType::Rc), QpEnd::new(QpType::Rc));
-    let init = adverb_device::QpInit {
-        qp_type: QpType::Rc,
-        cap: adverb_device::engine::QpCap {
-            max_send_wr: 16,
-            max_send_sge: 1,
-            ..Default::default()
-        },
-        signal_all: true,
-        send_cq: Some(cq.clone()),
-        recv_cq: Some(cq.clone()),
-        srq: None,
-        xrcd: None,
-    };
-    let qp = adverb_device::Qp::new(&a.context, Some(&a.pd), &init).unwrap();
-    let old = std::mem::replace(&mut a.qp, qp.clone());
-    a.connect(&b.qp, PathMtu::Mtu1024);
-    b.connect(&a.qp, PathMtu::Mtu1024);
+    let (a, b, old) = with_queue(&cq);
     b.recv(1, &[b.sge(0, 64)]);
     cq.req_notify(ArmKind::Next).unwrap();
     a.send(1, SendOp::Send, &[a.sge(0, 64)]);
     let event = channel.next_event(None).unwrap();
-    qp.destroy().unwrap();
+    a.qp.destroy().unwrap();
     old.destroy().unwrap();
     let destroyer = std::thread::spawn(move || event.destroy().map(|()| event));
     until("the report", || !reports(&cq, "waits for 1 event").is_empty());
@@ -516,7 +466,7 @@ fn cqn_8_what_makes_an_event_behind_an_arm_is_left_for_the_event() {
 
 #[test]
 fn cqn_8_a_program_with_an_event_is_left_alone_until_it_polls() {
-    child::run("inner_event_in_hand", &[("ADVERB_PATH", "wire")]);
+    child::run("inner_event_in_hand", &[WIRE]);
 }
 
 /// A message that arrives between an event and the following poll waits for the poll, even if the
@@ -552,11 +502,7 @@ fn inner_event_in_hand() {
             *if waiting == 1 { &mut left_alone } else { &mut not } += 1;
         }
         let mut taken = b.cq.poll(1, drop).unwrap();
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while b.cq.len() + taken < 2 {
-            assert!(Instant::now() < deadline, "nobody received the second");
-            std::thread::sleep(Duration::from_micros(500));
-        }
+        until("nobody received the second", || b.cq.len() + taken >= 2);
         while taken < 2 {
             taken += b.cq.poll(2, drop).unwrap();
         }

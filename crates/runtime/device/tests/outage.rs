@@ -3,13 +3,10 @@
 mod common;
 use adverb_device::engine::AttrMask;
 use adverb_device::engine::cq::arm::ArmKind;
-use adverb_device::engine::{PathMtu, QpAttr, QpState, QpType, SendOp, WcOpcode, WcStatus};
+use adverb_device::engine::{QpAttr, QpState, SendOp, WcOpcode, WcStatus};
 use adverb_device::{AsyncEvent, Cq, Pd, faults};
-use common::{QpEnd, child, loopback, pair};
+use common::{QpEnd, WIRE, child, loopback, rc};
 use nix::errno::Errno;
-
-/// All packets cross the network.
-const WIRE: (&str, &str) = ("ADVERB_PATH", "wire");
 
 /// `what` of the loopback device, and `when`.
 fn choose(what: &str, when: &str) {
@@ -43,20 +40,16 @@ fn flt_7_requests_over_a_link_that_is_down_fail() {
 #[ignore = "run by another test, in a process of its own"]
 fn inner_for_good() {
     choose("link-down", "@100ms");
-    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+    let (a, b) = rc();
     expect(&a, AsyncEvent::PortErr);
     expect(&b, AsyncEvent::PortErr);
     assert!(!a.context.port_state().up);
-    b.recv(1, &[b.sge(0, 64)]);
-    a.send(1, SendOp::Send, &[a.sge(0, 64)]);
-    assert_eq!(a.wait(1)[0].status, WcStatus::RetryExcErr);
-    assert_eq!(b.cq.poll(1, |_| {}).unwrap(), 0);
-    // A queue pair that is made meanwhile is behind the link as well.
-    let (c, d) = pair(QpType::Rc, PathMtu::Mtu1024);
-    d.recv(1, &[d.sge(0, 64)]);
-    c.send(1, SendOp::Send, &[c.sge(0, 64)]);
-    assert_eq!(c.wait(1)[0].status, WcStatus::RetryExcErr);
-    assert_eq!(d.cq.poll(1, |_| {}).unwrap(), 0);
+    // Queue pairs that are made meanwhile are behind the link as well.
+    for (a, b) in [(a, b), rc()] {
+        b.recv(1, &[b.sge(0, 64)]);
+        assert_eq!(a.perform(SendOp::Send, &[a.sge(0, 64)]), WcStatus::RetryExcErr);
+        assert_eq!(b.cq.poll(1, |_| {}).unwrap(), 0);
+    }
 }
 
 /// FLT-7: a request waits for the link, and completes once. The port is active again, and its GIDs
@@ -72,7 +65,7 @@ fn flt_7_requests_survive_a_short_loss_of_the_link() {
 #[ignore = "run by another test, in a process of its own"]
 fn inner_for_a_time() {
     choose("link-down", "@100ms+200ms");
-    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+    let (a, b) = rc();
     let gids = a.context.port_state().gids();
     expect(&a, AsyncEvent::PortErr);
     b.recv(1, &[b.sge(0, 64)]);
@@ -100,7 +93,7 @@ fn flt_8_a_failed_device_only_ends_objects() {
 #[ignore = "run by another test, in a process of its own"]
 fn inner_fatal() {
     choose("device-fatal", "@100ms");
-    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+    let (a, b) = rc();
     b.recv(1, &[b.sge(0, 64)]);
     b.cq.req_notify(ArmKind::Next).unwrap();
     expect(&a, AsyncEvent::DeviceFatal);

@@ -2,16 +2,11 @@
 //! payloads in the sender's memory, which the receiver fetches later.
 mod common;
 use adverb_device::engine::wr::UdDest;
-use adverb_device::engine::{
-    AttrMask, PathMtu, Payload, QpAttr, QpCap, QpState, QpType, SendFlags, SendOp, SendWr, WcStatus,
-};
+use adverb_device::engine::{QpState, QpType, SendFlags, SendOp, SendWr, WcStatus};
 use adverb_device::node::Node;
-use adverb_device::{Cq, Qp, QpInit};
-use common::party::{Party, introduce, listen, parse, tell};
-use common::{QKEY, QpEnd, pattern};
-use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::Pid;
+use adverb_device::{Cq, Qp};
+use common::party::{Party, introduce, listen, meet, parse, stay, tell};
+use common::{HANG_LIMIT, QKEY, QpEnd, SMALL, own_path, pattern, request, to_state};
 use std::time::{Duration, Instant};
 
 /// A payload of this length stays in the sender's memory until the receiver fetches the payload.
@@ -24,32 +19,23 @@ fn ring_packets() -> u64 {
     stats.ring_sent + stats.ring_received
 }
 
-fn to_error(qp: &Qp) {
-    qp.modify(&QpAttr { state: QpState::Err, ..QpAttr::default() }, AttrMask::STATE).unwrap();
-}
-
 /// A process is stopped while the peer gives up a message and reuses the memory of the payload. The
 /// stopped process must not deliver the new bytes as the message.
 #[test]
 fn an_abandoned_payload_is_not_delivered() {
     let mut party = Party::start("the_stopped", &[]);
     let end = QpEnd::new(QpType::Rc);
-    let (qpn, _) = parse(&party.hear());
-    party.say(&introduce(&end));
-    end.connect_to(qpn, PathMtu::Mtu4096);
+    party.meet(&end);
     assert_eq!(party.hear(), "ready");
-    let pid = Pid::from_raw(party.pid());
-    kill(pid, Signal::SIGSTOP).unwrap();
-    let stopped = waitpid(pid, Some(WaitPidFlag::WUNTRACED)).unwrap();
-    assert!(matches!(stopped, WaitStatus::Stopped(..)), "{stopped:?}");
-    assert!(end.pages.write_at(0, &pattern(LONG, 1)));
+    party.stop();
+    end.put(0, &pattern(LONG, 1));
     let before = ring_packets();
     end.send(1, SendOp::Send, &[end.sge(0, LONG)]);
     assert!(ring_packets() > before, "it went into the ring");
-    to_error(&end.qp);
+    to_state(&end.qp, QpState::Err);
     assert_eq!(end.wait(1)[0].status, WcStatus::WrFlushErr);
-    assert!(end.pages.write_at(0, &pattern(LONG, 2)));
-    kill(pid, Signal::SIGCONT).unwrap();
+    end.put(0, &pattern(LONG, 2));
+    party.go_on();
     party.say("what have you got?");
     let got = party.hear();
     assert!(got == "nothing" || got == "the message", "it got {got}");
@@ -60,9 +46,7 @@ fn an_abandoned_payload_is_not_delivered() {
 #[ignore = "a process of an_abandoned_payload_is_not_delivered"]
 fn the_stopped() {
     let end = QpEnd::new(QpType::Rc);
-    tell(&introduce(&end));
-    let (qpn, _) = parse(&listen().unwrap());
-    end.connect_to(qpn, PathMtu::Mtu4096);
+    meet(&end);
     end.recv(1, &[end.sge(0, LONG)]);
     tell("ready");
     assert!(listen().is_some());
@@ -72,25 +56,20 @@ fn the_stopped() {
     while Instant::now() < until {
         end.cq.poll(8, |c| got.push(c.status)).unwrap();
     }
-    let mut bytes = vec![0; LONG];
-    assert!(end.pages.read_at(0, &mut bytes));
     tell(match got[..] {
         [] => "nothing",
-        [WcStatus::Success] if bytes == pattern(LONG, 1) => "the message",
+        [WcStatus::Success] if end.get(0, LONG) == pattern(LONG, 1) => "the message",
         _ => "something else",
     });
-    while listen().is_some() {}
+    stay();
 }
 
 /// Sends a datagram of `len` bytes. Returns whether the send queue had room.
 fn datagram(end: &QpEnd, qpn: u32, len: usize) -> bool {
+    let sges = [end.sge(0, len)];
     let wr = SendWr {
-        wr_id: u64::from(qpn),
-        flags: SendFlags::SIGNALED,
-        op: SendOp::Send,
-        data: Payload::Sges(&[end.sge(0, len)]),
-        ud: Some(UdDest { av: end.own_path(), qpn, qkey: QKEY }),
-        xrc_srqn: 0,
+        ud: Some(UdDest { av: own_path(&end.context), qpn, qkey: QKEY }),
+        ..request(u64::from(qpn), SendFlags::SIGNALED, SendOp::Send, &sges)
     };
     let mut chain = end.qp.send_chain().unwrap();
     let staged = chain.stage(&wr).is_ok();
@@ -117,7 +96,7 @@ fn take_datagrams(name: &str) {
         std::thread::sleep(Duration::from_millis(1));
     }
     tell(if heard { name } else { "nothing" });
-    while listen().is_some() {}
+    stay();
 }
 
 /// A stopped process that takes datagrams, a running process that takes datagrams, and an end that
@@ -128,7 +107,6 @@ struct Standing {
     other: Party,
     other_qpn: u32,
     end: QpEnd,
-    pid: Pid,
 }
 
 impl Standing {
@@ -137,13 +115,22 @@ impl Standing {
         let end = QpEnd::datagrams();
         let (idle_qpn, _) = parse(&idle.hear());
         let (other_qpn, _) = parse(&other.hear());
-        let pid = Pid::from_raw(idle.pid());
-        kill(pid, Signal::SIGSTOP).unwrap();
-        waitpid(pid, Some(WaitPidFlag::WUNTRACED)).unwrap();
-        Standing { idle, idle_qpn, other, other_qpn, end, pid }
+        idle.stop();
+        Standing { idle, idle_qpn, other, other_qpn, end }
     }
     fn poll(&self) {
         self.end.cq.poll(64, |c| assert_eq!(c.status, WcStatus::Success)).unwrap();
+    }
+    /// Sends datagrams to the stopped process until some of them wait.
+    fn fill(&self) {
+        let (mut waits, until) = (0, Instant::now() + HANG_LIMIT);
+        while waits < 10 {
+            let delivered = counter("delivered");
+            assert!(datagram(&self.end, self.idle_qpn, 1024), "the send queue is full");
+            self.poll();
+            waits = if counter("delivered") == delivered { waits + 1 } else { 0 };
+            assert!(Instant::now() < until, "a process that stands still takes everything");
+        }
     }
     /// Sends the datagram of 77 bytes, which ends the work of a process.
     fn send(&self, qpn: u32) {
@@ -156,7 +143,7 @@ impl Standing {
     }
     /// Continues the stopped process. Fails if the process receives no datagram afterwards.
     fn goes_on(self) {
-        kill(self.pid, Signal::SIGCONT).unwrap();
+        self.idle.go_on();
         let until = Instant::now() + HANG_LIMIT;
         while self.idle.has_said().is_none() {
             self.send(self.idle_qpn);
@@ -166,8 +153,6 @@ impl Standing {
         self.other.finish();
     }
 }
-
-const HANG_LIMIT: Duration = Duration::from_secs(30);
 
 fn counter(wanted: &str) -> u64 {
     let counters = Node::get().unwrap().named_counters();
@@ -208,15 +193,7 @@ fn datagrams_for_others_pass_by_what_waits_for_one_process() {
     let mut all = Standing::new();
     let before = counter("deliver_drop_not_receiving");
     let begun = Instant::now();
-    let until = begun + HANG_LIMIT;
-    let mut waits = 0;
-    while waits < 10 {
-        let delivered = counter("delivered");
-        assert!(datagram(&all.end, all.idle_qpn, 1024), "the send queue is full");
-        all.poll();
-        waits = if counter("delivered") == delivered { waits + 1 } else { 0 };
-        assert!(Instant::now() < until, "a process that stands still takes everything");
-    }
+    all.fill();
     assert!(datagram(&all.end, all.other_qpn, 77));
     assert_eq!(all.other.hear(), "the other");
     // A datagram may be dropped after a wait of two seconds. A busy machine may need two seconds
@@ -235,14 +212,7 @@ fn datagrams_for_others_pass_by_what_waits_for_one_process() {
 fn what_a_destroyed_queue_pair_sent_arrives() {
     let mut all = Standing::new();
     let until = Instant::now() + HANG_LIMIT;
-    let mut waits = 0;
-    while waits < 10 {
-        let delivered = counter("delivered");
-        assert!(datagram(&all.end, all.idle_qpn, 1024), "the send queue is full");
-        all.poll();
-        waits = if counter("delivered") == delivered { waits + 1 } else { 0 };
-        assert!(Instant::now() < until, "a process that stands still takes everything");
-    }
+    all.fill();
     assert!(datagram(&all.end, all.idle_qpn, 77));
     let mut done = 0;
     while done == 0 {
@@ -250,7 +220,7 @@ fn what_a_destroyed_queue_pair_sent_arrives() {
         assert!(Instant::now() < until, "no completion");
     }
     all.end.qp.destroy().unwrap();
-    kill(all.pid, Signal::SIGCONT).unwrap();
+    all.idle.go_on();
     assert_eq!(all.idle.hear(), "the idle");
     all.end = QpEnd::datagrams();
     all.send(all.other_qpn);
@@ -273,21 +243,18 @@ fn the_other() {
 /// Exchanges a message in each direction over a host connection.
 fn both_ways(end: &QpEnd, tag: u64) {
     let before = ring_packets();
-    assert!(end.pages.write_at(0, &pattern(5000, tag as u8)));
+    end.put(0, &pattern(5000, tag as u8));
     end.recv(1, &[end.sge(10_000, 5000)]);
     end.send(2, SendOp::Send, &[end.sge(0, 5000)]);
     let done = end.wait(2);
     assert!(done.iter().all(|c| c.status == WcStatus::Success), "{done:?}");
-    let mut back = vec![0; 5000];
-    assert!(end.pages.read_at(10_000, &mut back));
-    assert!(back == pattern(5000, tag as u8));
+    assert!(end.get(10_000, 5000) == pattern(5000, tag as u8));
     assert!(ring_packets() > before, "over the network");
 }
 
 fn echo(end: &QpEnd) {
     assert_eq!(end.wait(1)[0].status, WcStatus::Success);
-    end.send(1, SendOp::Send, &[end.sge(0, 5000)]);
-    assert_eq!(end.wait(1)[0].status, WcStatus::Success);
+    assert_eq!(end.perform(SendOp::Send, &[end.sge(0, 5000)]), WcStatus::Success);
 }
 
 /// A process claims a second slot when the first slot is full. A peer that looks for the second
@@ -297,9 +264,7 @@ fn a_second_slot_is_of_the_same_process() {
     let mut party = Party::start("the_crowded", &[]);
     for tag in 0..3 {
         let end = QpEnd::new(QpType::Rc);
-        let (qpn, _) = parse(&party.hear());
-        party.say(&introduce(&end));
-        end.connect_to(qpn, PathMtu::Mtu1024);
+        party.meet(&end);
         party.say("go");
         both_ways(&end, tag);
     }
@@ -314,9 +279,7 @@ fn the_crowded() {
     for tag in 0..3 {
         let end = QpEnd::new(QpType::Rc);
         slots.push(end.qp.number() as usize / SLOT);
-        tell(&introduce(&end));
-        let (qpn, _) = parse(&listen().unwrap());
-        end.connect_to(qpn, PathMtu::Mtu1024);
+        meet(&end);
         end.recv(0, &[end.sge(0, 5000)]);
         assert_eq!(listen().as_deref(), Some("go"));
         echo(&end);
@@ -325,28 +288,18 @@ fn the_crowded() {
         }
     }
     assert!(slots[0] != slots[1] && slots[1] == slots[2], "{slots:?}");
-    while listen().is_some() {}
+    stay();
     drop(all);
 }
 
 /// Takes all remaining queue pair numbers of the slot.
 fn fill(end: &QpEnd) -> Vec<std::sync::Arc<Qp>> {
     let cq = Cq::new(&end.context, 1, None, 0).unwrap();
-    let cap = QpCap {
-        max_send_wr: 1,
-        max_recv_wr: 1,
-        max_send_sge: 1,
-        max_recv_sge: 1,
-        max_inline_data: 0,
+    let small = || {
+        end.another_qp(|init| {
+            (init.send_cq, init.recv_cq) = (Some(cq.clone()), Some(cq.clone()));
+            init.cap = SMALL;
+        })
     };
-    let init = QpInit {
-        qp_type: QpType::Rc,
-        cap,
-        signal_all: false,
-        send_cq: Some(cq.clone()),
-        recv_cq: Some(cq),
-        srq: None,
-        xrcd: None,
-    };
-    (1..SLOT).map(|_| Qp::new(&end.context, Some(&end.pd), &init).unwrap()).collect()
+    (1..SLOT).map(|_| small()).collect()
 }

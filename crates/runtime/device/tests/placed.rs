@@ -2,9 +2,9 @@
 //! receiver's queue, as with a NIC. Nothing that the sender does later overtakes the message, and
 //! no end of the receiving queue pair loses the message.
 mod common;
-use adverb_device::engine::{PathMtu, QpType, SendOp, WcOpcode, WcStatus};
-use common::QpEnd;
-use common::party::{Party, introduce, listen, parse, tell};
+use adverb_device::engine::{Completion, QpType, SendOp, WcOpcode, WcStatus};
+use common::party::{Party, listen, meet, tell};
+use common::{HANG_LIMIT, QpEnd};
 use std::time::{Duration, Instant};
 
 /// Messages of a round.
@@ -19,19 +19,11 @@ fn with_a_sender() -> (QpEnd, QpEnd, Party) {
     let ends = [QpEnd::new(QpType::Rc), QpEnd::new(QpType::Rc)];
     let mut party = Party::start("the_sender", &[]);
     for end in &ends {
-        let (qpn, _) = parse(&party.hear());
-        end.connect_to(qpn, PathMtu::Mtu1024);
-        party.say(&introduce(end));
+        party.meet(end);
     }
     assert_eq!(party.hear(), "ready");
     let [first, second] = ends;
     (first, second, party)
-}
-
-fn word(end: &QpEnd, at: usize) -> u64 {
-    let mut bytes = [0; 8];
-    assert!(end.pages.read_at(at, &mut bytes));
-    u64::from_ne_bytes(bytes)
 }
 
 /// The sender sends a message, waits for its completion, and then writes a flag on another queue
@@ -43,12 +35,12 @@ fn a_later_write_on_another_queue_pair_does_not_overtake() {
     for n in 1..=3000_u64 {
         end.recv(n, &[end.sge(0, LEN)]);
         party.say(&n.to_string());
-        let limit = Instant::now() + Duration::from_secs(60);
-        while word(&flag, FLAG) != n {
+        let limit = Instant::now() + HANG_LIMIT;
+        while flag.word(FLAG) != n {
             assert!(Instant::now() < limit, "the flag does not come");
             std::hint::spin_loop();
         }
-        assert_eq!(word(&end, 0), n, "the WRITE has overtaken the message");
+        assert_eq!(end.word(0), n, "the WRITE has overtaken the message");
         let mut got = Vec::new();
         end.cq.poll(1, |c| got.push((c.status, c.wr_id))).unwrap();
         assert_eq!(got, [(WcStatus::Success, n)], "the first poll");
@@ -74,16 +66,8 @@ fn an_own_error_of_the_receiver_loses_no_message() {
         bad.lkey ^= 0x100;
         end.send(1000, SendOp::Send, &[bad]);
         let all = end.wait(MESSAGES + 1);
-        let received = |c: &&_| {
-            matches!(
-                c,
-                adverb_device::engine::Completion {
-                    status: WcStatus::Success,
-                    opcode: WcOpcode::Recv,
-                    ..
-                }
-            )
-        };
+        let received =
+            |c: &&Completion| (c.status, c.opcode) == (WcStatus::Success, WcOpcode::Recv);
         let received = all.iter().filter(received).count();
         let sent: usize = party.hear().parse().unwrap();
         assert!(
@@ -100,8 +84,7 @@ fn a_dead_receiver_takes_no_message() {
     for _ in 0..20 {
         let (end, _flag, party) = with_a_sender();
         drop(party);
-        end.send(1, SendOp::Send, &[end.sge(0, LEN)]);
-        assert_ne!(end.wait(1)[0].status, WcStatus::Success);
+        assert_ne!(end.perform(SendOp::Send, &[end.sge(0, LEN)]), WcStatus::Success);
     }
 }
 
@@ -109,14 +92,9 @@ fn a_dead_receiver_takes_no_message() {
 #[ignore = "a process of the tests above"]
 fn the_sender() {
     let ends = [QpEnd::new(QpType::Rc), QpEnd::new(QpType::Rc)];
-    let remotes = [&ends[0], &ends[1]].map(|end| {
-        tell(&introduce(end));
-        let (qpn, remote) = parse(&listen().unwrap());
-        end.connect_to(qpn, PathMtu::Mtu1024);
-        remote
-    });
+    let [_, (_, mut to)] = ends.each_ref().map(meet);
     let [end, flag] = &ends;
-    let to = adverb_device::engine::wr::Remote { va: remotes[1].va + FLAG as u64, ..remotes[1] };
+    to.va += FLAG as u64;
     (0..64).for_each(|id| end.recv(id, &[end.sge(0, LEN)]));
     tell("ready");
     while let Some(line) = listen() {
@@ -124,12 +102,9 @@ fn the_sender() {
             tell(&stream(end).to_string());
             continue;
         };
-        assert!(
-            end.pages.write_at(0, &n.to_ne_bytes()) && flag.pages.write_at(0, &n.to_ne_bytes())
-        );
         for (end, op, len) in [(end, SendOp::Send, LEN), (flag, SendOp::Write(to), 8)] {
-            end.send(1, op, &[end.sge(0, len)]);
-            assert_eq!(end.wait(1)[0].status, WcStatus::Success);
+            end.put(0, &n.to_ne_bytes());
+            assert_eq!(end.perform(op, &[end.sge(0, len)]), WcStatus::Success);
         }
     }
 }

@@ -11,9 +11,9 @@
 mod common;
 use adverb_device::buffer::Buffer;
 use adverb_device::engine::wr::Remote;
-use adverb_device::engine::{Access, PathMtu, QpState, QpType, SendOp, WcStatus};
-use common::party::{Party, introduce, listen, parse, tell};
-use common::{QpEnd, pattern};
+use adverb_device::engine::{Access, QpState, QpType, SendOp, WcStatus};
+use common::party::{Party, listen, meet, stay, tell};
+use common::{QpEnd, pattern, until};
 use nix::unistd::{Whence, gettid, lseek};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -30,7 +30,8 @@ const READ: usize = 2 << 20;
 /// Longer than any step takes without a hang, even on a busy machine.
 const HANG_LIMIT: Duration = Duration::from_secs(300);
 
-/// Size of the tables in bytes.
+/// Size of a ring and of the tables, in bytes.
+const RING: u64 = 0x4_1000;
 const TABLES: u64 = 0x50_5000;
 
 fn number(name: &str, otherwise: u64) -> u64 {
@@ -54,7 +55,7 @@ impl Dice {
 /// Exchanges a message in each direction, then performs a WRITE and a READ, and checks every byte.
 fn exchange(end: &QpEnd, far: Remote, round: u64) {
     let data = pattern(SIZE, round as u8);
-    assert!(end.pages.write_at(OUT, &data));
+    end.put(OUT, &data);
     end.recv(1, &[end.sge(BACK, SIZE)]);
     end.send(2, SendOp::Send, &[end.sge(OUT, SIZE)]);
     let to = Remote { va: far.va + READ as u64, ..far };
@@ -63,9 +64,7 @@ fn exchange(end: &QpEnd, far: Remote, round: u64) {
     let done = end.wait(4);
     assert!(done.iter().all(|c| c.status == WcStatus::Success), "round {round}: {done:?}");
     for at in [BACK, READ] {
-        let mut got = vec![0; SIZE];
-        assert!(end.pages.read_at(at, &mut got));
-        assert!(got == data, "round {round}: bytes at {at} are wrong");
+        assert!(end.get(at, SIZE) == data, "round {round}: bytes at {at} are wrong");
     }
 }
 
@@ -74,11 +73,18 @@ fn exchange(end: &QpEnd, far: Remote, round: u64) {
 fn with_a_steady_one() -> (QpEnd, Party, Remote) {
     let steady = QpEnd::new(QpType::Rc);
     let mut good = Party::start("the_steady", &[]);
-    let (qpn, far) = parse(&good.hear());
-    good.say(&introduce(&steady));
-    steady.connect_to(qpn, PathMtu::Mtu1024);
+    let (_, far) = good.meet(&steady);
     good.say("go");
     (steady, good, far)
+}
+
+/// Starts a hostile process, and connects an end with receives to it.
+fn with_a_bad_one(name: &str, variable: (&str, &str), receives: u64) -> (QpEnd, Party, Remote) {
+    let mut bad = Party::start(name, &[variable]);
+    let end = QpEnd::new(QpType::Rc);
+    let (_, remote) = bad.meet(&end);
+    (0..receives).for_each(|id| end.recv(id, &[end.sge(0, 4096)]));
+    (end, bad, remote)
 }
 
 /// Peers of the same user write arbitrary data to shared memory (TRU-3).
@@ -89,15 +95,8 @@ fn others_are_not_harmed() {
     let mut round = 0;
     for i in 0..count {
         let dice = (seed * 1000 + i).to_string();
-        let mut bad = Party::start("the_scribbler", &[("ADVERB_SEED", &dice)]);
-        let end = QpEnd::new(QpType::Rc);
-        let (qpn, remote) = parse(&bad.hear());
-        bad.say(&introduce(&end));
+        let (end, mut bad, remote) = with_a_bad_one("the_scribbler", ("ADVERB_SEED", &dice), 64);
         bad.say(&steady.qp.number().to_string());
-        end.connect_to(qpn, PathMtu::Mtu1024);
-        for id in 0..64 {
-            end.recv(id, &[end.sge(0, 4096)]);
-        }
         assert_eq!(bad.hear(), "scribbles");
         // The connection to the scribbler may fail. The connection to the well-behaved process must
         // go on.
@@ -124,6 +123,8 @@ fn others_are_not_harmed() {
     println!("{round} rounds beside {count} scribblers");
 }
 
+/// The variable that says what the forger writes.
+const PATTERN: &str = "ADVERB_PATTERN";
 /// Length in bytes of the forger's messages with a record that points at existing memory.
 const FORGED: usize = 100;
 
@@ -137,14 +138,7 @@ fn what_points_nowhere_harms_nobody() {
     let (steady, good, far) = with_a_steady_one();
     let mut round = 0;
     for pattern in ["references", "keys", "hazards"] {
-        let mut bad = Party::start("the_forger", &[("ADVERB_PATTERN", pattern)]);
-        let end = QpEnd::new(QpType::Rc);
-        let (qpn, remote) = parse(&bad.hear());
-        bad.say(&introduce(&end));
-        end.connect_to(qpn, PathMtu::Mtu1024);
-        for id in 0..64 {
-            end.recv(id, &[end.sge(0, 4096)]);
-        }
+        let (end, mut bad, remote) = with_a_bad_one("the_forger", (PATTERN, pattern), 64);
         assert_eq!(bad.hear(), "forges");
         let limit = Instant::now() + HANG_LIMIT;
         let (mut waiting, mut forged) = (0, 0);
@@ -191,12 +185,8 @@ fn what_points_nowhere_harms_nobody() {
 /// read filled the hole, the reader would pay for the new memory.
 #[test]
 fn tru_3_holes_are_read_and_not_filled() {
-    let mut bad = Party::start("the_forger", &[("ADVERB_PATTERN", "holes")]);
-    let end = QpEnd::new(QpType::Rc);
-    assert!(end.pages.write_at(0, &[7; 4096]));
-    let (qpn, _) = parse(&bad.hear());
-    bad.say(&introduce(&end));
-    end.connect_to(qpn, PathMtu::Mtu1024);
+    let (end, mut bad, _) = with_a_bad_one("the_forger", (PATTERN, "holes"), 0);
+    end.put(0, &[7; 4096]);
     (0..64).for_each(|id| end.recv(id, &[end.sge(0, 4096)]));
     assert_eq!(bad.hear(), "forges");
     let (mut taken, limit) = (0, Instant::now() + Duration::from_secs(60));
@@ -208,11 +198,7 @@ fn tru_3_holes_are_read_and_not_filled() {
         assert!(Instant::now() < limit, "no end");
     };
     assert!(taken > 0, "no reference to a hole was taken");
-    let mut back = vec![1; HOLE];
-    assert!(
-        end.pages.read_at(0, &mut back) && back.iter().all(|byte| *byte == 0),
-        "a hole is zeros"
-    );
+    assert!(end.get(0, HOLE) == [0; HOLE], "a hole is zeros");
     assert_eq!(filled, "0", "pages were filled");
     end.qp.destroy().unwrap();
 }
@@ -222,22 +208,13 @@ fn tru_3_holes_are_read_and_not_filled() {
 /// peer, although the program does not poll.
 #[test]
 fn a_ring_without_end_keeps_nobody() {
-    let end = QpEnd::new(QpType::Rc);
-    let mut bad = Party::start("the_forger", &[("ADVERB_PATTERN", "without end")]);
-    let (qpn, _) = parse(&bad.hear());
-    bad.say(&introduce(&end));
-    end.connect_to(qpn, PathMtu::Mtu1024);
-    end.recv(0, &[end.sge(0, 4096)]);
+    let (end, mut bad, _) = with_a_bad_one("the_forger", (PATTERN, "without end"), 1);
     assert_eq!(bad.hear(), "forges");
     assert_eq!(bad.hear(), "done");
     // The peer has posted no receive, so the message waits.
     end.send(1, SendOp::Send, &[end.sge(0, 64)]);
     drop(bad);
-    let limit = Instant::now() + Duration::from_secs(30);
-    while end.qp.state() != QpState::Err {
-        assert!(Instant::now() < limit, "nobody saw the end of the process");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    until("the end of the process is seen", || end.qp.state() == QpState::Err);
 }
 
 /// The well-behaved process: returns each received message.
@@ -245,9 +222,7 @@ fn a_ring_without_end_keeps_nobody() {
 #[ignore = "a process of others_are_not_harmed"]
 fn the_steady() {
     let end = QpEnd::new(QpType::Rc);
-    tell(&introduce(&end));
-    let (qpn, _) = parse(&listen().unwrap());
-    end.connect_to(qpn, PathMtu::Mtu1024);
+    meet(&end);
     end.recv(0, &[end.sge(OUT, SIZE)]);
     assert_eq!(listen().as_deref(), Some("go"));
     let over = std::sync::atomic::AtomicBool::new(false);
@@ -284,7 +259,7 @@ fn mapped(rights: &str) -> Vec<(u64, u64)> {
         let (from, to) = range.split_once('-')?;
         let (from, to) = (u64::from_str_radix(from, 16).ok()?, u64::from_str_radix(to, 16).ok()?);
         let ours = rest.starts_with(rights) && rest.contains("/memfd:adverb ");
-        (ours && matches!(to - from, 0x4_1000 | TABLES)).then_some((from, to - from))
+        (ours && matches!(to - from, RING | TABLES)).then_some((from, to - from))
     };
     maps.lines().filter_map(of_line).collect()
 }
@@ -316,24 +291,21 @@ fn record(dice: &mut Dice, targets: &[u32]) -> [u8; 64] {
 fn the_scribbler() {
     let mut dice = Dice(number("ADVERB_SEED", 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let end = QpEnd::new(QpType::Rc);
-    tell(&introduce(&end));
-    let (qpn, _) = parse(&listen().unwrap());
+    let (qpn, _) = meet(&end);
     let victim: u32 = listen().unwrap().parse().unwrap();
-    end.connect_to(qpn, PathMtu::Mtu1024);
-    end.send(1, SendOp::Send, &[end.sge(0, 64)]);
-    assert_eq!(end.wait(1)[0].status, WcStatus::Success);
+    assert_eq!(end.perform(SendOp::Send, &[end.sge(0, 64)]), WcStatus::Success);
     let mut places = shared();
     assert!(
-        places.iter().any(|p| p.1 == 0x4_1000) && places.iter().any(|p| p.1 == TABLES),
+        places.iter().any(|p| p.1 == RING) && places.iter().any(|p| p.1 == TABLES),
         "{places:?}"
     );
     let memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem").unwrap();
     tell("scribbles");
-    let until = Instant::now() + Duration::from_millis(300);
+    let end_of_work = Instant::now() + Duration::from_millis(300);
     // A third of the scribblers (`wild == 0`) write only well-formed records to the rings, because
     // the first malformed ring content ends the connection.
     let wild = dice.below(3);
-    while Instant::now() < until {
+    while Instant::now() < end_of_work {
         for _ in 0..200 {
             let (start, len) = places[dice.below(places.len() as u64) as usize];
             if write(&memory, &mut dice, (start, len), &[qpn, victim], wild).is_err() {
@@ -346,7 +318,7 @@ fn the_scribbler() {
         end.cq.poll(8, |_| ()).unwrap();
     }
     tell("done");
-    while listen().is_some() {}
+    stay();
 }
 
 fn write(
@@ -356,7 +328,7 @@ fn write(
     targets: &[u32],
     wild: u64,
 ) -> io::Result<()> {
-    let is_ring = len == 0x4_1000;
+    let is_ring = len == RING;
     if is_ring && (wild == 0 || dice.below(50) != 0) {
         let cell = start + 4096 + dice.below(4096) * 64;
         memory.write_all_at(&record(dice, targets), cell)?;
@@ -448,13 +420,8 @@ impl Hand {
     fn holes(&mut self, ring: u64, target: u32) -> io::Result<()> {
         let mut cells = vec![0_u8; 4096 * 64];
         for (n, cell) in cells.chunks_exact_mut(64).enumerate() {
-            cell.copy_from_slice(&refers(
-                target,
-                n as u32,
-                HOLES + n as u64 % 64 * 65_536,
-                HOLE as u32,
-                0,
-            ));
+            let addr = HOLES + n as u64 % 64 * 65_536;
+            cell.copy_from_slice(&refers(target, n as u32, addr, HOLE as u32, 0));
         }
         self.memory.write_all_at(&cells, ring + 4096)
     }
@@ -464,14 +431,12 @@ impl Hand {
     fn references(&mut self, ring: u64, target: u32, here: u64) -> io::Result<()> {
         let mut cells = vec![0_u8; 4096 * 64];
         for (n, cell) in cells.chunks_exact_mut(64).enumerate() {
-            let right = n % 8 < 2;
-            let addr = if right { here } else { self.pick(&NOWHERE) };
-            let len = if right {
-                FORGED as u64
+            let (addr, len, how) = if n % 8 < 2 {
+                (here, FORGED as u64, 0)
             } else {
-                self.pick(&[0, 1, 4096, 65_536, 65_537, 0xffff_ffff])
+                let len = self.pick(&[0, 1, 4096, 65_536, 65_537, 0xffff_ffff]);
+                (self.pick(&NOWHERE), len, self.pick(&[0, 1, 2, 255]))
             };
-            let how = if right { 0 } else { self.pick(&[0, 1, 2, 255]) };
             cell.copy_from_slice(&refers(target, n as u32, addr, len as u32, how as u8));
         }
         self.memory.write_all_at(&cells, ring + 4096)
@@ -530,15 +495,11 @@ impl Hand {
 #[test]
 #[ignore = "a process of what_points_nowhere_harms_nobody"]
 fn the_forger() {
-    let pattern = std::env::var("ADVERB_PATTERN").unwrap();
+    let pattern = std::env::var(PATTERN).unwrap();
     let end = QpEnd::new(QpType::Rc);
-    let introduced = introduce(&end);
-    tell(&introduced);
-    let (_, own) = parse(&introduced);
-    let (qpn, theirs) = parse(&listen().unwrap());
-    end.connect_to(qpn, PathMtu::Mtu1024);
-    end.send(1, SendOp::Send, &[end.sge(0, 64)]);
-    assert_eq!(end.wait(1)[0].status, WcStatus::Success);
+    let own = end.remote(0);
+    let (qpn, theirs) = meet(&end);
+    assert_eq!(end.perform(SendOp::Send, &[end.sge(0, 64)]), WcStatus::Success);
     let memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem").unwrap();
     let mut hand = Hand { memory, dice: Dice(0x9e37_79b9_7f4a_7c15) };
     let places = shared();
@@ -549,27 +510,19 @@ fn the_forger() {
         mapped("r--s").iter().filter(|p| p.1 == TABLES).map(|p| hand.word(p.0 + 8)).collect();
     assert!(!owners.is_empty(), "tables of a peer");
     tell("forges");
-    let until = Instant::now() + Duration::from_millis(400);
-    while Instant::now() < until {
+    let end_of_work = Instant::now() + Duration::from_millis(400);
+    while Instant::now() < end_of_work {
+        // The forger writes to all rings, because it does not know which ring leads to the peer. A
+        // failed write to an unmapped ring does not matter.
+        let rings = || shared().into_iter().filter(|p| p.1 == RING).map(|p| p.0);
+        let here = end.pages.addr();
         match pattern.as_str() {
-            "references" => {
-                // Write to all rings, because this process does not know which ring leads to the
-                // peer. A failed write to an unmapped ring does not matter.
-                for (ring, _) in shared().into_iter().filter(|p| p.1 == 0x4_1000) {
-                    let _ = hand.references(ring, qpn, end.pages.addr());
-                }
-            }
+            "references" => rings().for_each(|ring| drop(hand.references(ring, qpn, here))),
             // The records name a queue pair that does not exist, so no answer comes.
             "without end" => {
-                for (ring, _) in shared().into_iter().filter(|p| p.1 == 0x4_1000) {
-                    let _ = hand.references(ring, 0x00ff_fff0, end.pages.addr());
-                }
+                rings().for_each(|ring| drop(hand.references(ring, 0x00ff_fff0, here)));
             }
-            "holes" => {
-                for (ring, _) in shared().into_iter().filter(|p| p.1 == 0x4_1000) {
-                    let _ = hand.holes(ring, qpn);
-                }
-            }
+            "holes" => rings().for_each(|ring| drop(hand.holes(ring, qpn))),
             "keys" => hand.forge_key(entry, own),
             "hazards" => hand.hazards(tables, &owners, qpn, theirs.rkey),
             other => panic!("no pattern {other}"),
@@ -580,5 +533,5 @@ fn the_forger() {
     if pattern == "holes" {
         tell(&filled_holes().to_string());
     }
-    while listen().is_some() {}
+    stay();
 }

@@ -1,26 +1,15 @@
 //! What a process shows to other processes of the user (`adverb top`, `adverb stat`): the values of
 //! queue pairs and completion queues, asked for as another process asks.
 mod common;
+use adverb_device::Qp;
 use adverb_device::buffer::Buffer;
 use adverb_device::engine::cq::arm::ArmKind;
-use adverb_device::engine::wr::Remote;
-use adverb_device::engine::{Access, PathMtu, QpCap, QpType, SendOp};
+use adverb_device::engine::{Access, QpType, SendOp};
 use adverb_device::snapshot::{Arm, OBJECTS, Page, Pair, Queue};
-use adverb_device::{Qp, QpInit};
-
 use adverb_local::Asker;
-use common::{QpEnd, pair};
+use common::{HANG_LIMIT, QpEnd, SMALL, alone, rc};
 use nix::sys::resource::{UsageWho, getrusage};
-use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
-
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// One test at a time, as all share the process.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
 
 /// The pages of this process.
 fn pages(asker: &mut Asker) -> Vec<Page> {
@@ -29,7 +18,7 @@ fn pages(asker: &mut Asker) -> Vec<Page> {
 
 fn pages_from(first: u32, asker: &mut Asker) -> Vec<Page> {
     let mut pages = Vec::new();
-    asker.ask(first, PATIENCE, |_, pid, bytes| {
+    asker.ask(first, HANG_LIMIT, |_, pid, bytes| {
         if pid != std::process::id() as i32 {
             return None;
         }
@@ -53,11 +42,24 @@ fn queue(end: &QpEnd) -> Queue {
     all.into_iter().find(|queue| queue.number == end.cq.number()).expect("the queue")
 }
 
+/// The values of an end's completion queue, as soon as they are as expected.
+fn queue_with(end: &QpEnd, is: impl Fn(&Queue) -> bool) -> Queue {
+    let deadline = Instant::now() + HANG_LIMIT;
+    loop {
+        let queue = queue(end);
+        if is(&queue) {
+            return queue;
+        }
+        assert!(Instant::now() < deadline, "{queue:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// TOP-3: messages, bytes, requests without an end and receives are those of the program.
 #[test]
 fn top_3_values_of_a_transfer() {
     let _alone = alone();
-    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+    let (a, b) = rc();
     for i in 0..10 {
         b.recv(i, &[b.sge(i as usize * 4096, 4096)]);
     }
@@ -65,8 +67,7 @@ fn top_3_values_of_a_transfer() {
         a.send(i, SendOp::Send, &[a.sge(0, 64)]);
     }
     a.send(3, SendOp::Send, &[a.sge(0, 3000)]);
-    let remote = Remote { va: b.pages.addr(), rkey: b.pages.key() };
-    a.send(4, SendOp::Read(remote), &[a.sge(0, 500)]);
+    a.send(4, SendOp::Read(b.remote(0)), &[a.sge(0, 500)]);
     a.wait(5);
     b.wait(4);
     let (sender, receiver) = (shown(&a.qp), shown(&b.qp));
@@ -96,7 +97,7 @@ fn top_3_values_of_a_transfer() {
 #[test]
 fn top_3_values_of_a_completion_queue() {
     let _alone = alone();
-    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+    let (a, b) = rc();
     let send = |n: u64| {
         for i in 0..n {
             b.recv(i, &[b.sge(0, 64)]);
@@ -106,16 +107,6 @@ fn top_3_values_of_a_completion_queue() {
         }
         a.wait(n as usize);
     };
-    let until = |what: &str, is: &dyn Fn(&Queue) -> bool| {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let queue = queue(&b);
-            if is(&queue) {
-                return;
-            }
-            assert!(Instant::now() < deadline, "{what}: {queue:?}");
-        }
-    };
     let fresh = queue(&b);
     assert_eq!((fresh.capacity, fresh.arm, fresh.channel), (4096, Arm::None, true));
     b.cq.req_notify(ArmKind::Solicited).unwrap();
@@ -123,11 +114,11 @@ fn top_3_values_of_a_completion_queue() {
     b.cq.req_notify(ArmKind::Next).unwrap();
     assert_eq!((queue(&b).arm, queue(&b).arms), (Arm::Next, 2));
     send(3);
-    until("an event", &|queue| (queue.waiting, queue.unread, queue.arm) == (3, 1, Arm::None));
+    queue_with(&b, |queue| (queue.waiting, queue.unread, queue.arm) == (3, 1, Arm::None));
     b.channel.next_event(None).unwrap().ack_events(1);
-    until("no event", &|queue| (queue.waiting, queue.unannounced, queue.unread) == (3, 3, 0));
+    queue_with(&b, |queue| (queue.waiting, queue.unannounced, queue.unread) == (3, 3, 0));
     b.wait(3);
-    until("nothing", &|queue| (queue.waiting, queue.unannounced) == (0, 0));
+    queue_with(&b, |queue| (queue.waiting, queue.unannounced) == (0, 0));
 }
 
 /// TOP-4: a queue with completions for which no event will come, and whose program sleeps, is named
@@ -135,7 +126,7 @@ fn top_3_values_of_a_completion_queue() {
 #[test]
 fn top_4_a_lost_wake_up_is_shown() {
     let _alone = alone();
-    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+    let (a, b) = rc();
     let (channel, cq) = (b.channel.clone(), b.cq.clone());
     let waiter = std::thread::spawn(move || {
         cq.req_notify(ArmKind::Next).unwrap();
@@ -143,27 +134,18 @@ fn top_4_a_lost_wake_up_is_shown() {
         // The program neither polls nor arms, and waits again.
         assert!(channel.next_event(None).is_err());
     });
-    let deadline = Instant::now() + PATIENCE;
-    let until = |is: &dyn Fn(&Queue) -> bool| loop {
-        let queue = queue(&b);
-        if is(&queue) {
-            return queue;
-        }
-        assert!(Instant::now() < deadline, "{queue:?}");
-        std::thread::sleep(Duration::from_millis(10));
-    };
-    let right = until(&|queue| !queue.waiter.is_empty());
+    let right = queue_with(&b, |queue| !queue.waiter.is_empty());
     assert!(right.stuck.is_empty() && right.waiter.contains("in ibv_get_cq_event"), "{right:?}");
     b.recv(0, &[b.sge(0, 64)]);
     a.send(0, SendOp::Send, &[a.sge(0, 64)]);
-    let lost = until(&|queue| !queue.stuck.is_empty());
+    let lost = queue_with(&b, |queue| !queue.stuck.is_empty());
     let number = b.cq.number();
     let words =
         format!("CQ {number} holds 1 completion and was not armed again after its last event");
     assert!(lost.stuck.starts_with(&words) && lost.stuck.contains("shown.rs:"), "{lost:?}");
     assert_eq!((lost.waiting, lost.unannounced, lost.unread), (1, 1, 0));
     b.wait(1);
-    until(&|queue| queue.stuck.is_empty());
+    queue_with(&b, |queue| queue.stuck.is_empty());
     b.channel.interrupt();
     waiter.join().unwrap();
 }
@@ -173,23 +155,7 @@ fn top_4_a_lost_wake_up_is_shown() {
 fn top_2_many_queue_pairs_come_in_pages() {
     let _alone = alone();
     let end = QpEnd::new(QpType::Rc);
-    let init = QpInit {
-        qp_type: QpType::Rc,
-        cap: QpCap {
-            max_send_wr: 1,
-            max_recv_wr: 1,
-            max_send_sge: 1,
-            max_recv_sge: 1,
-            max_inline_data: 0,
-        },
-        signal_all: false,
-        send_cq: Some(end.cq.clone()),
-        recv_cq: Some(end.cq.clone()),
-        srq: None,
-        xrcd: None,
-    };
-    let qps: Vec<_> =
-        (0..500).map(|_| Qp::new(&end.context, Some(&end.pd), &init).unwrap()).collect();
+    let qps: Vec<_> = (0..500).map(|_| end.another_qp(|init| init.cap = SMALL)).collect();
     let mut asker = Asker::new().unwrap();
     for _ in 0..2 {
         let pages = pages(&mut asker);
@@ -223,7 +189,7 @@ fn sys_10_objects_and_counters() {
     };
     let kinds = ["ctx", "pd", "cq", "mr", "qp"];
     let before = kinds.map(count);
-    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+    let (a, b) = rc();
     b.recv(0, &[b.sge(0, 64)]);
     a.send(0, SendOp::Send, &[a.sge(0, 64)]);
     a.wait(1);
@@ -255,7 +221,7 @@ fn sys_10_objects_and_counters() {
 #[test]
 fn top_5_an_idle_process_does_nothing_and_answers() {
     let _alone = alone();
-    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+    let (a, b) = rc();
     b.cq.req_notify(ArmKind::Next).unwrap();
     let mut asker = Asker::new().unwrap();
     for _ in 0..2 {

@@ -4,17 +4,15 @@
 //!
 //! `ADVERB_ROUNDS` sets the number of rounds of each variant.
 mod common;
+use adverb_device::Mr;
 use adverb_device::engine::wr::Remote;
-use adverb_device::engine::{
-    Access, AttrMask, PathMtu, QpAttr, QpState, QpType, SendFlags, SendOp, Sge, WcStatus,
-};
+use adverb_device::engine::{Access, PathMtu, QpState, QpType, SendFlags, SendOp, Sge, WcStatus};
 use adverb_device::mapping::Mapping;
 use adverb_device::qp::{PlainData, PlainOp, PlainPost, SendChain};
 use adverb_memory::{Pages, SharedFile};
-use common::QpEnd;
-use common::party::{Party, introduce, listen, parse, tell};
+use common::party::{Party, listen, meet, tell};
+use common::{QpEnd, to_state, until};
 use nix::sys::signal::{Signal, kill, raise};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, close};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,52 +26,43 @@ const OWN: u8 = 0xee;
 /// peer ends.
 const LIMIT: Duration = Duration::from_secs(30);
 
+/// Seed of the random moments.
+const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
+
 fn rounds() -> usize {
     std::env::var("ADVERB_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(100)
 }
 
-fn signal(pid: i32, signal: Signal) {
-    kill(Pid::from_raw(pid), signal).unwrap();
-}
-
-/// Runs `call` while the peer is stopped, then continues the peer. Fails if `call` waited for the
-/// peer.
-fn while_stopped<R>(pid: i32, what: &str, call: impl FnOnce() -> R) -> R {
+/// Stops the peer, runs `call`, and continues the peer. Fails if `call` waited for the peer.
+fn while_stopped(party: &Party, what: &str, call: impl FnOnce()) {
+    let pid = party.pid();
+    kill(pid, Signal::SIGSTOP).unwrap();
     let (over, waited) = (AtomicBool::new(false), AtomicBool::new(false));
-    let result = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         scope.spawn(|| {
             let start = Instant::now();
             while !over.load(Ordering::SeqCst) {
                 if start.elapsed() > LIMIT {
                     waited.store(true, Ordering::SeqCst);
-                    signal(pid, Signal::SIGCONT);
+                    kill(pid, Signal::SIGCONT).unwrap();
                 }
                 std::thread::sleep(Duration::from_micros(200));
             }
         });
-        let result = call();
+        call();
         over.store(true, Ordering::SeqCst);
-        result
     });
-    signal(pid, Signal::SIGCONT);
+    party.go_on();
     assert!(!waited.load(Ordering::SeqCst), "{what} waited for a stopped peer");
-    result
 }
 
-fn reset(end: &QpEnd) {
-    let attr = QpAttr { state: QpState::Reset, ..QpAttr::default() };
-    end.qp.modify(&attr, AttrMask::STATE).unwrap();
-}
-
-/// An end that is connected to the initiator process.
-fn with_an_initiator() -> (QpEnd, Party, u32) {
+/// An end that is connected to the initiator process, with the number and the memory of the peer.
+fn with_an_initiator() -> (QpEnd, Party, (u32, Remote)) {
     let end = QpEnd::new(QpType::Rc);
     let mut party = Party::start("the_initiator", &[]);
-    let (qpn, _) = parse(&party.hear());
-    end.connect_to(qpn, PathMtu::Mtu1024);
-    party.say(&introduce(&end));
+    let peer = party.meet(&end);
     assert_eq!(party.hear(), "ready");
-    (end, party, qpn)
+    (end, party, peer)
 }
 
 /// Zeroed memory, shared with peers or private.
@@ -85,6 +74,31 @@ fn memory(shared: bool) -> (Arc<Pages>, Mapping) {
     (pages.clone(), Mapping::pages(pages))
 }
 
+/// Registers all of a mapping.
+fn register(end: &QpEnd, mapping: &Mapping, access: Access) -> Arc<Mr> {
+    end.pd.reg_mapping(mapping, 0, mapping.len(), mapping.addr(), access).unwrap()
+}
+
+/// Takes memory back, which the owner then changes.
+fn take_back(mr: &Mr, pages: &Pages) {
+    mr.dereg().unwrap();
+    assert!(pages.write_at(0, &[OWN; LEN]));
+}
+
+/// Fails if bytes have changed since [`take_back`].
+fn check(pages: &Pages, when: &str) {
+    let mut now = vec![0; LEN];
+    assert!(pages.read_at(0, &mut now));
+    let late = now.iter().filter(|byte| **byte != OWN).count();
+    assert_eq!(late, 0, "bytes came late: {when}");
+}
+
+/// A random number of nanoseconds.
+fn some_time(dice: &mut u64) -> Duration {
+    *dice = dice.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+    Duration::from_nanos(*dice >> 46)
+}
+
 fn first_and_last(pages: &Pages) -> [u8; 2] {
     let mut bytes = [0; 2];
     assert!(pages.read_at(0, &mut bytes[..1]) && pages.read_at(LEN - 1, &mut bytes[1..]));
@@ -93,39 +107,27 @@ fn first_and_last(pages: &Pages) -> [u8; 2] {
 
 #[test]
 fn mem_2_nothing_changes_once_a_region_is_deregistered() {
-    let (end, mut party, qpn) = with_an_initiator();
-    let mut dice = 0x9e37_79b9_7f4a_7c15_u64;
+    let (end, mut party, (qpn, _)) = with_an_initiator();
+    let mut dice = SEED;
     for round in 0..rounds() * 4 {
         let (shared, atomic, stops) = (round % 2 == 0, round % 8 == 2, round % 4 != 1);
         let (pages, mapping) = memory(shared);
-        let mr = end.pd.reg_mapping(&mapping, 0, LEN as u64, mapping.addr(), REMOTE).unwrap();
+        let mr = register(&end, &mapping, REMOTE);
         let what = if atomic { "add" } else { "write" };
         party.say(&format!("{what} {} {}", mapping.addr(), mr.key()));
         while first_and_last(&pages) == [0; 2] {
             std::hint::spin_loop();
         }
-        dice = dice.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        std::thread::sleep(Duration::from_nanos(dice >> 46));
+        std::thread::sleep(some_time(&mut dice));
         if stops {
-            signal(party.pid(), Signal::SIGSTOP);
-            while_stopped(party.pid(), "a deregistration", || {
-                mr.dereg().unwrap();
-                assert!(pages.write_at(0, &[OWN; LEN]));
-            });
+            while_stopped(&party, "a deregistration", || take_back(&mr, &pages));
         } else {
-            mr.dereg().unwrap();
-            assert!(pages.write_at(0, &[OWN; LEN]));
+            take_back(&mr, &pages);
         }
         // The initiator has seen the invalid key, so the initiator sends nothing more.
         assert_eq!(party.hear(), "RemAccessErr");
-        let mut now = vec![0; LEN];
-        assert!(pages.read_at(0, &mut now));
-        let late = now.iter().filter(|byte| **byte != OWN).count();
-        assert_eq!(
-            late, 0,
-            "bytes came late in round {round}: {what}, shared: {shared}, stops: {stops}"
-        );
-        reset(&end);
+        check(&pages, &format!("round {round}: {what}, shared: {shared}, stops: {stops}"));
+        to_state(&end.qp, QpState::Reset);
         end.connect_to(qpn, PathMtu::Mtu1024);
         party.say("again");
         assert_eq!(party.hear(), "ready");
@@ -139,28 +141,23 @@ fn mem_2_nothing_changes_once_a_region_is_deregistered() {
 fn mem_2_a_stopped_peer_blocks_nothing() {
     let (end, mut party, _) = with_an_initiator();
     let (pages, mapping) = memory(true);
-    let mr = end.pd.reg_mapping(&mapping, 0, LEN as u64, mapping.addr(), REMOTE).unwrap();
+    let mr = register(&end, &mapping, REMOTE);
     party.say(&format!("write {} {}", mapping.addr(), mr.key()));
     while first_and_last(&pages) == [0; 2] {
         std::hint::spin_loop();
     }
-    signal(party.pid(), Signal::SIGSTOP);
-    while_stopped(party.pid(), "what a peer is not inside of", || {
+    while_stopped(&party, "what a peer is not inside of", || {
         let other = QpEnd::new(QpType::Rc);
         other.qp.destroy().unwrap();
         let (_, mapping) = memory(false);
-        let local =
-            end.pd.reg_mapping(&mapping, 0, 4096, mapping.addr(), Access::LOCAL_WRITE).unwrap();
-        local.dereg().unwrap();
-        let remote = end.pd.reg_mapping(&mapping, 0, 4096, mapping.addr(), REMOTE).unwrap();
-        remote.dereg().unwrap();
+        for access in [Access::LOCAL_WRITE, REMOTE] {
+            register(&end, &mapping, access).dereg().unwrap();
+        }
     });
-    signal(party.pid(), Signal::SIGSTOP);
-    while_stopped(party.pid(), "the end of a queue pair", || end.qp.destroy().unwrap());
+    while_stopped(&party, "the end of a queue pair", || end.qp.destroy().unwrap());
     assert!(pages.write_at(0, &[OWN; LEN]));
     party.hear();
-    let mut now = vec![0; LEN];
-    assert!(pages.read_at(0, &mut now) && now.iter().all(|byte| *byte == OWN), "bytes came late");
+    check(&pages, "the queue pair has ended");
     mr.dereg().unwrap();
 }
 
@@ -171,10 +168,9 @@ fn mem_2_a_stopped_sender_blocks_nothing() {
     let (end, mut party, _) = with_an_initiator();
     (0..256).for_each(|id| end.recv(id, &[end.sge(0, 8)]));
     party.say("send 0 0");
-    let mut dice = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut dice = SEED;
     for _ in 0..rounds() / 2 {
-        dice = dice.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        let until = Instant::now() + Duration::from_nanos(dice >> 41);
+        let until = Instant::now() + some_time(&mut dice) * 32;
         while Instant::now() < until {
             let mut got = 0;
             end.cq
@@ -185,12 +181,9 @@ fn mem_2_a_stopped_sender_blocks_nothing() {
                 .unwrap();
             (0..got).for_each(|id| end.recv(id, &[end.sge(0, 8)]));
         }
-        let (_, mapping) = memory(false);
-        let local =
-            end.pd.reg_mapping(&mapping, 0, 4096, mapping.addr(), Access::LOCAL_WRITE).unwrap();
+        let local = register(&end, &memory(false).1, Access::LOCAL_WRITE);
         let other = QpEnd::new(QpType::Rc);
-        signal(party.pid(), Signal::SIGSTOP);
-        while_stopped(party.pid(), "what a sender is not inside of", || {
+        while_stopped(&party, "what a sender is not inside of", || {
             local.dereg().unwrap();
             other.qp.destroy().unwrap();
         });
@@ -201,20 +194,12 @@ fn mem_2_a_stopped_sender_blocks_nothing() {
 /// the initiator writes to the region. This holds although READs take no lock of the key table.
 #[test]
 fn mem_2_no_read_of_ones_own_comes_late() {
-    let end = QpEnd::new(QpType::Rc);
-    let mut party = Party::start("the_initiator", &[]);
-    let (qpn, remote) = parse(&party.hear());
-    end.connect_to(qpn, PathMtu::Mtu1024);
-    party.say(&introduce(&end));
-    assert_eq!(party.hear(), "ready");
+    let (end, party, (_, remote)) = with_an_initiator();
     let qp = end.qp.clone();
-    let mut dice = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut dice = SEED;
     for round in 0..rounds() * 4 {
         let (pages, mapping) = memory(true);
-        let mr = end
-            .pd
-            .reg_mapping(&mapping, 0, LEN as u64, mapping.addr(), Access::LOCAL_WRITE)
-            .unwrap();
+        let mr = register(&end, &mapping, Access::LOCAL_WRITE);
         let length = if round % 4 == 0 { LEN as u32 } else { 8 };
         let data = PlainData::Entry(Sge { addr: mapping.addr(), length, lkey: mr.key() });
         let (op, flags) = (PlainOp::Read(remote), SendFlags::empty());
@@ -239,24 +224,19 @@ fn mem_2_no_read_of_ones_own_comes_late() {
             while first_and_last(&pages)[0] == 0 {
                 std::hint::spin_loop();
             }
-            dice = dice.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            std::thread::sleep(Duration::from_nanos(dice >> 46));
-            mr.dereg().unwrap();
-            assert!(pages.write_at(0, &[OWN; LEN]));
+            std::thread::sleep(some_time(&mut dice));
+            take_back(&mr, &pages);
             over.store(true, Ordering::SeqCst);
             assert!(reader.join().unwrap() > 0);
         });
-        let mut now = vec![0; LEN];
-        assert!(pages.read_at(0, &mut now));
-        let late = now.iter().filter(|byte| **byte != OWN).count();
-        assert_eq!(late, 0, "bytes came late in round {round}, {length} at a time");
+        check(&pages, &format!("round {round}, {length} at a time"));
     }
     party.finish();
 }
 
 /// Number of mappings of the file `inode` and of descriptors of the process `pid`: the resources of
 /// a peer in this process.
-fn held(inode: u64, pid: i32) -> usize {
+fn held(inode: u64, pid: Pid) -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let is_its = |line: &&str| line.split_whitespace().nth(4) == Some(inode.to_string().as_str());
     let fds = std::fs::read_dir("/proc/self/fdinfo").unwrap().flatten();
@@ -273,39 +253,28 @@ fn mem_2_a_peer_that_left_writes_nothing_late() {
     for round in 0..10 {
         let mut party = Party::start("the_leaver", &[]);
         let end = QpEnd::new(QpType::Rc);
-        let (qpn, _) = parse(&party.hear());
-        end.connect_to(qpn, PathMtu::Mtu1024);
-        party.say(&introduce(&end));
+        party.meet(&end);
         let inode: u64 = party.hear().parse().unwrap();
         let (pages, mapping) = memory(true);
-        let mr = end.pd.reg_mapping(&mapping, 0, LEN as u64, mapping.addr(), REMOTE).unwrap();
+        let mr = register(&end, &mapping, REMOTE);
         party.say(&format!("{} {}", mapping.addr(), mr.key()));
         // The peer closes its descriptors and then stops itself, in the middle of a copy.
-        let pid = Pid::from_raw(party.pid());
-        let stopped = waitpid(pid, Some(WaitPidFlag::WUNTRACED)).unwrap();
-        assert!(matches!(stopped, WaitStatus::Stopped(..)), "{stopped:?}");
+        let pid = party.pid();
+        party.wait_stopped();
         std::thread::sleep(Duration::from_millis(50));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(Duration::from_millis(50));
                 kill(pid, Signal::SIGCONT).unwrap();
             });
-            mr.dereg().unwrap();
-            assert!(pages.write_at(0, &[OWN; LEN]));
+            take_back(&mr, &pages);
         });
         std::thread::sleep(Duration::from_millis(10));
-        let mut now = vec![0; LEN];
-        assert!(pages.read_at(0, &mut now));
-        let late = now.iter().filter(|byte| **byte != OWN).count();
-        assert_eq!(late, 0, "bytes came late in round {round}");
+        check(&pages, &format!("round {round}"));
         // The peer's resources are still open, because the peer has not ended.
         assert!(held(inode, party.pid()) > 0);
-        signal(party.pid(), Signal::SIGKILL);
-        let limit = Instant::now() + LIMIT;
-        while held(inode, party.pid()) > 0 {
-            assert!(Instant::now() < limit, "of a dead process something is held");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        kill(party.pid(), Signal::SIGKILL).unwrap();
+        until("nothing of a dead process is held", || held(inode, party.pid()) == 0);
     }
 }
 
@@ -313,10 +282,8 @@ fn mem_2_a_peer_that_left_writes_nothing_late() {
 #[ignore = "a process of mem_2_a_peer_that_left_writes_nothing_late"]
 fn the_leaver() {
     let end = QpEnd::new(QpType::Rc);
-    tell(&introduce(&end));
-    let (qpn, _) = parse(&listen().unwrap());
-    end.connect_to(qpn, PathMtu::Mtu1024);
-    assert!(end.pages.write_at(0, &[7; LEN]));
+    meet(&end);
+    end.put(0, &[7; LEN]);
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     // The tables of this process are the only shared mapping of the device with this length.
     let of_line = |line: &str| {
@@ -344,8 +311,7 @@ fn the_leaver() {
     });
     let over = Instant::now() + LIMIT;
     while Instant::now() < over {
-        end.send(1, SendOp::Write(remote), &[end.sge(0, LEN)]);
-        if end.wait(1)[0].status != WcStatus::Success {
+        if end.perform(SendOp::Write(remote), &[end.sge(0, LEN)]) != WcStatus::Success {
             break;
         }
     }
@@ -356,17 +322,15 @@ fn the_leaver() {
 #[ignore = "a process of the tests above"]
 fn the_initiator() {
     let end = QpEnd::new(QpType::Rc);
-    tell(&introduce(&end));
-    let (qpn, _) = parse(&listen().unwrap());
-    end.connect_to(qpn, PathMtu::Mtu1024);
-    assert!(end.pages.write_at(0, &[7; LEN]));
+    let (qpn, _) = meet(&end);
+    end.put(0, &[7; LEN]);
     tell("ready");
     while let Some(line) = listen() {
         let mut words = line.split(' ');
         let (what, va, rkey) = (words.next(), words.next(), words.next());
         let number = |word: Option<&str>| word.and_then(|word| word.parse::<u64>().ok());
         let (Some(va), Some(rkey)) = (number(va), number(rkey)) else {
-            reset(&end);
+            to_state(&end.qp, QpState::Reset);
             end.connect_to(qpn, PathMtu::Mtu1024);
             tell("ready");
             continue;
@@ -378,8 +342,8 @@ fn the_initiator() {
             _ => (SendOp::Write(remote), LEN),
         };
         let status = loop {
-            end.send(1, op, &[end.sge(LEN, 8), end.sge(0, len)][usize::from(len > 8)..][..1]);
-            let status = end.wait(1)[0].status;
+            let from = if len > 8 { 0 } else { LEN };
+            let status = end.perform(op, &[end.sge(from, len)]);
             if status != WcStatus::Success {
                 break status;
             }

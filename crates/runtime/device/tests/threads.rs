@@ -2,10 +2,9 @@
 //! byte. The test also runs under ThreadSanitizer (`make tsan`). `ADVERB_THREADS_SECONDS` sets the
 //! duration.
 mod common;
-use adverb_device::engine::{PathMtu, QpType, SendOp, WcStatus};
+use adverb_device::engine::{SendOp, WcStatus};
 use adverb_sync::Mutex;
-use common::{QpEnd, pair, pattern};
-use std::sync::Arc;
+use common::{QpEnd, pattern, rc};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -18,14 +17,12 @@ fn duration() -> Duration {
 /// Sends one message of `size` bytes from `a` to `b`. Only this thread polls.
 fn exchange(a: &QpEnd, b: &QpEnd, round: u64, size: usize) {
     let data = pattern(size, round as u8);
-    assert!(a.pages.write_at(0, &data));
+    a.put(0, &data);
     b.recv(round, &[b.sge(0, size)]);
     a.send(round, SendOp::Send, &[a.sge(0, size)]);
     let got = b.wait(1).remove(0);
     assert_eq!((got.status, got.wr_id, got.byte_len as usize), (WcStatus::Success, round, size));
-    let mut back = vec![0; size];
-    assert!(b.pages.read_at(0, &mut back));
-    assert!(back == data, "round {round}");
+    assert!(b.get(0, size) == data, "round {round}");
     assert_eq!(a.wait(1)[0].status, WcStatus::Success);
 }
 
@@ -35,7 +32,7 @@ fn eight_threads_on_own_queue_pairs() {
     std::thread::scope(|scope| {
         for t in 0..8u64 {
             scope.spawn(move || {
-                let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+                let (a, b) = rc();
                 let mut round = 0;
                 // Run at least one round, however late this thread starts.
                 while round == 0 || Instant::now() < end {
@@ -53,8 +50,7 @@ fn eight_threads_on_own_queue_pairs() {
 fn eight_threads_on_one_queue_pair() {
     const SLOT: usize = 4096;
     const SLOTS: u64 = 64;
-    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
-    let (a, b) = (Arc::new(a), Arc::new(b));
+    let (a, b) = rc();
     for i in 0..SLOTS {
         b.recv(i, &[b.sge(i as usize * SLOT, SLOT)]);
     }
@@ -70,7 +66,7 @@ fn eight_threads_on_one_queue_pair() {
                 let number = sent.fetch_add(1, Ordering::SeqCst);
                 let mut data = pattern(SLOT, number as u8);
                 data[..8].copy_from_slice(&number.to_le_bytes());
-                assert!(a.pages.write_at(slot as usize * SLOT, &data));
+                a.put(slot as usize * SLOT, &data);
                 a.send(slot, SendOp::Send, &[a.sge(slot as usize * SLOT, SLOT)]);
             }
         }
@@ -84,8 +80,7 @@ fn eight_threads_on_one_queue_pair() {
         b.cq.poll(8, |c| got.push(c)).unwrap();
         for c in got {
             assert_eq!((c.status, c.byte_len as usize), (WcStatus::Success, SLOT));
-            let mut data = vec![0; SLOT];
-            assert!(b.pages.read_at(c.wr_id as usize * SLOT, &mut data));
+            let data = b.get(c.wr_id as usize * SLOT, SLOT);
             let number = u64::from_le_bytes(data[..8].try_into().unwrap());
             assert!(data[8..] == pattern(SLOT, number as u8)[8..], "message {number}");
             b.recv(c.wr_id, &[b.sge(c.wr_id as usize * SLOT, SLOT)]);

@@ -2,28 +2,24 @@
 //! tests need root, because they start a process of another user.
 mod common;
 use adverb_device::Error;
-use adverb_device::context::AhAttr;
-use adverb_device::engine::{Access, AttrMask, PathMtu, QpAttr, QpState, QpType, SendOp, WcStatus};
+use adverb_device::engine::{PathMtu, QpAttr, QpType, SendOp, WcStatus};
 use adverb_device::node::Node;
-use common::party::{listen, tell};
-use common::{QpEnd, child};
+use common::party::{Party, listen, stay, tell};
+use common::{QpEnd, attributes, child, path_to, to_rts};
 use nix::sys::socket::{
     AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, bind, recv, socket,
 };
-use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 
 const STRANGER: u32 = 65533;
 
 /// A process of another user. The process runs an ignored test of this file.
 struct Stranger {
-    child: Child,
-    input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
+    party: Party,
     exe: PathBuf,
 }
 
@@ -38,48 +34,18 @@ impl Stranger {
             std::env::temp_dir().join(format!("adverb-device-trust-{name}-{}", std::process::id()));
         std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
         let mut command = Command::new(&exe);
-        command.args(["--exact", name, "--ignored", "--nocapture"]).env("STRANGER_ARGS", args);
-        command
-            .uid(STRANGER)
-            .gid(STRANGER)
-            .current_dir("/")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
-        let mut child = loop {
-            match command.spawn() {
-                // Another thread has just forked while the copy was open for writing.
-                Err(e) if e.kind() == std::io::ErrorKind::ExecutableFileBusy => {
-                    std::thread::yield_now()
-                }
-                child => break child.unwrap(),
-            }
-        };
-        let output = BufReader::new(child.stdout.take().unwrap());
-        Stranger { input: child.stdin.take(), child, output, exe }
-    }
-
-    fn hear(&mut self) -> String {
-        let mut line = String::new();
-        while self.output.read_line(&mut line).unwrap() > 0 {
-            if let Some((_, said)) = line.split_once('@') {
-                return said.trim_end().to_owned();
-            }
-            line.clear();
-        }
-        panic!("it ended without a word");
+        command.env("STRANGER_ARGS", args).uid(STRANGER).gid(STRANGER).current_dir("/");
+        Stranger { party: Party::spawn(name, &mut command), exe }
     }
 
     fn ask(&mut self, what: &str) -> String {
-        writeln!(self.input.as_mut().unwrap(), "{what}").unwrap();
-        self.hear()
+        self.party.say(what);
+        self.party.hear()
     }
 }
 
 impl Drop for Stranger {
     fn drop(&mut self) {
-        drop(self.input.take());
-        let _ = self.child.kill();
-        let _ = self.child.wait();
         let _ = std::fs::remove_file(&self.exe);
     }
 }
@@ -88,45 +54,15 @@ impl Drop for Stranger {
 /// device.
 fn connect(end: &QpEnd, dest_qpn: u32, v6: bool) -> Result<(), Error> {
     let index = end.context.device().gids().iter().position(|g| g.ipv4().is_none() == v6).unwrap();
-    let av = end.context.resolve(&AhAttr {
-        dgid: end.context.gid(1, index)?,
-        sgid_index: index as u8,
-        is_global: true,
-        port_num: 1,
-        hop_limit: 64,
-        ..Default::default()
-    })?;
-    let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
-    let attr = QpAttr { state: QpState::Init, port_num: 1, access, ..QpAttr::default() };
-    let mask = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
-    end.qp.modify(&attr, mask)?;
-    let attr = QpAttr {
-        state: QpState::Rtr,
-        av,
-        path_mtu: PathMtu::Mtu1024,
-        dest_qpn,
-        max_dest_rd_atomic: 1,
-        min_rnr_timer: 1,
-        ..QpAttr::default()
-    };
-    let mask =
-        AttrMask::STATE | AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
-    end.qp.modify(&attr, mask | AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER)?;
-    let attr = QpAttr {
-        state: QpState::Rts,
-        timeout: 10,
-        retry_cnt: 2,
-        max_rd_atomic: 1,
-        ..QpAttr::default()
-    };
-    let mask = AttrMask::STATE | AttrMask::SQ_PSN | AttrMask::TIMEOUT | AttrMask::RETRY_CNT;
-    end.qp.modify(&attr, mask | AttrMask::RNR_RETRY | AttrMask::MAX_QP_RD_ATOMIC)
+    let av = path_to(&end.context, index)?;
+    let attr = QpAttr { timeout: 10, retry_cnt: 2, ..attributes(av, dest_qpn, PathMtu::Mtu1024) };
+    to_rts(&end.qp, &attr)
 }
 
 fn works(a: &QpEnd, b: &QpEnd) -> bool {
     b.recv(1, &[b.sge(0, 64)]);
-    a.send(2, SendOp::Send, &[a.sge(0, 64)]);
-    a.wait(1)[0].status == WcStatus::Success && b.wait(1)[0].status == WcStatus::Success
+    let sent = a.perform(SendOp::Send, &[a.sge(0, 64)]);
+    sent == WcStatus::Success && b.wait(1)[0].status == WcStatus::Success
 }
 
 /// A program connects to a queue pair number, and a stranger holds the name of the slot of this
@@ -146,10 +82,9 @@ fn inner_given() {
     // The stranger holds the name of a slot without a living process, and reports the number of the
     // slot.
     let mut stranger = Stranger::start("the_listener", &nix::unistd::geteuid().to_string());
-    let slot: u32 = stranger.hear().parse().unwrap();
+    let slot: u32 = stranger.party.hear().parse().unwrap();
     connect(&end, slot << 14 | 5, false).unwrap();
-    end.send(1, SendOp::Send, &[end.sge(0, 64)]);
-    assert_eq!(end.wait(1)[0].status, WcStatus::RetryExcErr);
+    assert_eq!(end.perform(SendOp::Send, &[end.sge(0, 64)]), WcStatus::RetryExcErr);
     assert_eq!(stranger.ask("what have you got?"), "0 bytes");
     let counters = Node::get().unwrap().named_counters();
     let refused = counters.iter().find(|(name, _)| *name == "local_refused_other_user").unwrap().1;
@@ -202,7 +137,7 @@ fn inner_side_by_side() {
     connect(&a, b.qp.number(), false).unwrap();
     connect(&b, a.qp.number(), false).unwrap();
     let mut stranger = Stranger::start("the_neighbour", "");
-    assert_eq!(stranger.hear(), "works");
+    assert_eq!(stranger.party.hear(), "works");
     assert!(works(&a, &b));
     // The stranger tries this user's address, and this user tries the stranger's address.
     let said = stranger.ask("and here?");
@@ -229,5 +164,5 @@ fn the_neighbour() {
         let refused = connect(&end, 900 << 14, false);
         tell(&refused.map_or_else(|e| e.to_string(), |()| "it may".to_owned()));
     }
-    while listen().is_some() {}
+    stay();
 }

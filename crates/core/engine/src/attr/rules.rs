@@ -161,6 +161,15 @@ fn rule(qp_type: QpType, from: QpState, to: QpState) -> Option<(AttrMask, AttrMa
     Some((*needed, *taken))
 }
 
+impl AttrMask {
+    /// `STATE` and the attributes that a transition needs. A transition that does not exist has
+    /// `STATE` alone.
+    #[must_use]
+    pub fn needed(qp_type: QpType, from: QpState, to: QpState) -> AttrMask {
+        AttrMask::STATE | rule(qp_type, from, to).map_or(NONE, |(needed, _)| needed)
+    }
+}
+
 /// Checks a modify against the state machine and the device's limits, and answers the new state of
 /// the QP. Changes nothing. Without `STATE` the QP keeps its state, by the rules of a transition to
 /// the same state (as in Linux).

@@ -3,6 +3,8 @@
 //!
 //! Each case runs once on each path, in two processes of this program. One process runs the case,
 //! and the other executes its orders.
+#[path = "../common/mod.rs"]
+mod common;
 mod ended;
 mod errors;
 mod faulty;
@@ -16,9 +18,8 @@ mod two_sided;
 mod without;
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use std::io::Read;
-use std::process::{Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, ExitCode};
+use std::time::Duration;
 use talk::{CASE, Pair, ROLE};
 
 /// The time limit of a case on one path, long enough for a busy machine.
@@ -130,34 +131,8 @@ fn play(case: Case, path: &str) -> Result<String, Failed> {
         .env(CASE, case.name)
         .env("ADVERB_PATH", path)
         .env("RUST_BACKTRACE", "0");
-    command.envs(case.env.iter().copied()).stdin(Stdio::null());
-    let (mut errors, writer) = std::io::pipe()?;
-    let mut child = command.stdout(Stdio::piped()).stderr(writer).spawn()?;
-    drop(command);
-    let mut out = child.stdout.take().expect("a pipe");
-    let said = std::thread::spawn(move || {
-        let mut text = Vec::new();
-        let _ = out.read_to_end(&mut text);
-        String::from_utf8_lossy(&text).into_owned()
-    });
-    let logged = std::thread::spawn(move || {
-        let mut text = Vec::new();
-        let _ = errors.read_to_end(&mut text);
-        String::from_utf8_lossy(&text).into_owned()
-    });
-    let end = Instant::now() + HANG_LIMIT;
-    let status = loop {
-        match child.try_wait()? {
-            Some(status) => break Some(status),
-            None if Instant::now() > end => {
-                child.kill()?;
-                child.wait()?;
-                break None;
-            }
-            None => std::thread::sleep(Duration::from_millis(2)),
-        }
-    };
-    let (said, logged) = (said.join().expect("a reader"), logged.join().expect("a reader"));
+    let (status, [said, logged]) =
+        common::child::output(command.envs(case.env.iter().copied()), HANG_LIMIT);
     match status {
         Some(status) if status.success() => Ok(said),
         Some(status) => Err(format!("{path}: {status}\n{said}{logged}").into()),

@@ -84,7 +84,7 @@ fn memory_is_deregistered_under_writes(p: &mut Pair) {
         for kind in KINDS {
             let qp = p.rc();
             let (to, at) = p.b.region(kind, LEN, ALL, 0);
-            p.b.order(&format!("withdraw {to} {LEN}"));
+            p.b.order(&format!("withdraw dereg {qp} {to} {LEN}"));
             let status = write_until_it_fails(p, qp, from, SendOp::Write(at), LEN);
             assert_eq!(status, WcStatus::RemAccessErr, "{kind:?}");
             // The peer answers after it has watched the memory for a while.
@@ -108,7 +108,7 @@ fn the_queue_pair_goes_under_writes(p: &mut Pair) {
         for how in ["reset", "error", "destroy"] {
             let qp = p.connect(mine, Shape::default());
             let (to, at) = p.b.region(kind, LEN, ALL, 0);
-            p.b.order(&format!("end {how} {qp} {to} {LEN}"));
+            p.b.order(&format!("withdraw {how} {qp} {to} {LEN}"));
             let status = write_until_it_fails(p, qp, from, SendOp::Write(at), LEN);
             assert_eq!(status, WcStatus::RetryExcErr, "{kind:?} {how}");
             assert_eq!(p.b.answer(), "true", "{kind:?}: bytes changed behind {how}");

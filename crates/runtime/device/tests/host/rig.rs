@@ -2,8 +2,9 @@
 mod orders;
 pub use orders::Words;
 
+pub use crate::common::{HANG_LIMIT, request};
+use crate::common::{attributes, loopback, own_path, to_rts, to_state, wait};
 use adverb_device::buffer::Buffer;
-use adverb_device::context::AhAttr;
 use adverb_device::engine::cq::arm::ArmKind;
 use adverb_device::engine::keys::MwType;
 use adverb_device::engine::wr::Remote;
@@ -13,15 +14,13 @@ use adverb_device::engine::{
 };
 use adverb_device::qp::{PlainData, PlainOp, PlainPost};
 use adverb_device::{
-    CompChannel, Context, Cq, Dm, Errno, Mapping, Mr, Mw, Pd, Qp, QpInit, Srq, Xrcd, device,
+    CompChannel, Context, Cq, Dm, Errno, Mapping, Mr, Mw, Pd, Qp, QpInit, Srq, Xrcd,
 };
 use adverb_memory::{Pages, SharedFile};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// A test without progress for this time counts as hanging.
-pub const HANG_LIMIT: Duration = Duration::from_secs(60);
 /// The default access rights of a queue pair for its peer.
 pub const ALL: Access = Access::LOCAL_WRITE
     .union(Access::REMOTE_WRITE)
@@ -113,7 +112,9 @@ pub struct Shape {
 
 impl Default for Shape {
     fn default() -> Self {
-        Shape { ty: QpType::Rc, access: ALL, timeout: 16, retry: 7, rnr_retry: 7, srq: false }
+        // A loss may cost a whole timeout.
+        let timeout = if std::env::var_os("ADVERB_FAULT").is_some() { 14 } else { 16 };
+        Shape { ty: QpType::Rc, access: ALL, timeout, retry: 7, rnr_retry: 7, srq: false }
     }
 }
 
@@ -159,17 +160,24 @@ pub struct Rig {
     posts: AtomicU32,
 }
 
+/// Bytes after which [`pattern`] repeats: a prime, so that bytes in the place of other packets of
+/// the same message differ.
+const PERIOD: usize = 65_521;
+
 /// `len` pseudorandom bytes. They depend on `seed` alone.
 pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut out = Vec::with_capacity(len + 8);
-    while out.len() < len {
+    while out.len() < len.min(PERIOD) {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
         out.extend_from_slice(&state.to_le_bytes());
     }
-    out.truncate(len);
+    out.truncate(len.min(PERIOD));
+    while out.len() < len {
+        out.extend_from_within(..PERIOD.min(len - out.len()));
+    }
     out
 }
 
@@ -180,8 +188,7 @@ pub fn on_wire() -> bool {
 
 impl Rig {
     pub fn open() -> Rig {
-        let lo = device::loopback().unwrap().expect("a loopback device");
-        let context = lo.open().unwrap();
+        let context = loopback().open().unwrap();
         let pds = [Pd::new(&context).unwrap(), Pd::new(&context).unwrap()];
         let channel = CompChannel::new(&context).unwrap();
         let cq = Cq::new(&context, 8192, Some(&channel), 0).unwrap();
@@ -262,58 +269,21 @@ impl Rig {
     /// Connects the queue pair with index `at` to the queue pair `peer`.
     pub fn connect(&self, at: usize, peer: u32) {
         let (qp, shape) = &self.qps[at];
-        let init =
-            QpAttr { state: QpState::Init, port_num: 1, access: shape.access, ..QpAttr::default() };
-        let mask = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
-        qp.modify(&init, mask).unwrap();
-        let index =
-            self.context.device().gids().iter().position(|g| g.ipv4().is_some()).unwrap() as u8;
-        let dgid = self.context.gid(1, index.into()).unwrap();
-        let ah = AhAttr {
-            dgid,
-            sgid_index: index,
-            is_global: true,
-            port_num: 1,
-            hop_limit: 64,
-            ..Default::default()
-        };
-        let rtr = QpAttr {
-            state: QpState::Rtr,
-            av: self.context.resolve(&ah).unwrap(),
-            path_mtu: PathMtu::Mtu1024,
-            dest_qpn: peer,
-            rq_psn: 0x00ff_ffe0,
+        let attr = QpAttr {
+            access: shape.access,
+            max_rd_atomic: 4,
             max_dest_rd_atomic: 4,
             min_rnr_timer: 12,
-            ..QpAttr::default()
-        };
-        let mut mask = AttrMask::STATE
-            | AttrMask::AV
-            | AttrMask::PATH_MTU
-            | AttrMask::DEST_QPN
-            | AttrMask::RQ_PSN;
-        if shape.ty != QpType::XrcSend {
-            mask |= AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER;
-        }
-        qp.modify(&rtr, mask).unwrap();
-        let rts = QpAttr {
-            state: QpState::Rts,
-            sq_psn: 0x00ff_ffe0,
             timeout: shape.timeout,
             retry_cnt: shape.retry,
             rnr_retry: shape.rnr_retry,
-            max_rd_atomic: 4,
-            ..QpAttr::default()
+            ..attributes(own_path(&self.context), peer, PathMtu::Mtu1024)
         };
-        let mut mask = AttrMask::STATE | AttrMask::SQ_PSN | AttrMask::TIMEOUT;
-        if shape.ty != QpType::XrcRecv {
-            mask |= AttrMask::RETRY_CNT | AttrMask::RNR_RETRY | AttrMask::MAX_QP_RD_ATOMIC;
-        }
-        qp.modify(&rts, mask).unwrap();
+        to_rts(qp, &attr).unwrap();
     }
 
     pub fn to(&self, at: usize, state: QpState) {
-        self.qps[at].0.modify(&QpAttr { state, ..QpAttr::default() }, AttrMask::STATE).unwrap();
+        to_state(&self.qps[at].0, state);
     }
 
     /// Posts signaled requests in a single chain. Every second chain performs the requests during
@@ -347,12 +317,7 @@ impl Rig {
 
     /// Waits for the next `n` completions.
     pub fn wait(&self, n: usize) -> Vec<Completion> {
-        let (mut got, end) = (Vec::new(), Instant::now() + HANG_LIMIT);
-        while got.len() < n {
-            self.cq.poll(n - got.len(), |c| got.push(c)).unwrap();
-            assert!(Instant::now() < end, "{} of {n} completions: {got:?}", got.len());
-        }
-        got
+        wait(&self.cq, n)
     }
 
     /// Allocates a memory window, binds the window to part of a region and returns the key of the
@@ -387,11 +352,6 @@ impl Rig {
 /// Whether the device is told not to share memory of the program.
 fn stays() -> bool {
     std::env::var("ADVERB_ADOPT").is_ok_and(|share| share == "off")
-}
-
-/// A request with data in registered memory.
-pub fn request<'a>(wr_id: u64, flags: SendFlags, op: SendOp, sges: &'a [Sge]) -> SendWr<'a> {
-    SendWr { wr_id, flags, op, data: Payload::Sges(sges), ud: None, xrc_srqn: 0 }
 }
 
 pub fn remote(va: u64, rkey: u32) -> Remote {

@@ -121,7 +121,7 @@ pub fn writes_with_immediate_data_and_receives_without_memory(p: &mut Pair) {
         for seed in 0..60 {
             let len = [0, 8, 4096, 1 << 20][seed as usize % 4];
             p.a.regions[mine].put(0, &pattern(len, seed));
-            p.b.ask(&format!("recv_empty {qp} {seed}"));
+            p.b.ask(&format!("recv {qp} {seed}"));
             let sges = [p.a.regions[mine].sge(0, len)];
             let op = SendOp::WriteImm(remote, seed as u32);
             p.a.send(qp, seed, op, if len == 0 { &[] } else { &sges });
@@ -142,7 +142,7 @@ pub fn writes_with_immediate_data_and_receives_without_memory(p: &mut Pair) {
             request(n as u64, SendFlags::SIGNALED, SendOp::WriteImm(at, n as u32), &from[n])
         })
         .collect();
-    (0..100).for_each(|n| drop(p.b.ask(&format!("recv_empty {qp} {n}"))));
+    (0..100).for_each(|n| drop(p.b.ask(&format!("recv {qp} {n}"))));
     p.a.post(qp, &requests);
     assert!(p.a.wait(100).iter().map(|c| c.wr_id).eq(0..100));
     let all: Vec<_> = (0..100).map(|n| format!("Success/RecvRdmaWithImm/{n}/8/{n:x}/2")).collect();
@@ -150,7 +150,7 @@ pub fn writes_with_immediate_data_and_receives_without_memory(p: &mut Pair) {
     let whole = p.a.regions[mine].word(792);
     assert_eq!(p.b.word(to, 792), whole);
     // The peer refuses an invalid key.
-    p.b.ask(&format!("recv_empty {qp} 1"));
+    p.b.ask(&format!("recv {qp} 1"));
     let bad = Remote { rkey: remote.rkey ^ 0x100, ..remote };
     p.a.send(qp, 1, SendOp::WriteImm(bad, 5), &[p.a.regions[mine].sge(0, 8)]);
     let done = p.a.wait(1).remove(0);

@@ -12,6 +12,62 @@ impl Rig {
         let order: String = words.next();
         let w = &mut words;
         match order.as_str() {
+            "fill" => {
+                let (at, offset, len, seed) = (w.next::<usize>(), w.next(), w.next(), w.next());
+                self.regions[at].put(offset, &pattern(len, seed));
+            }
+            "put" => {
+                let (at, offset, word) = (w.next::<usize>(), w.next(), w.next::<u64>());
+                self.regions[at].put(offset, &word.to_ne_bytes());
+            }
+            "destroy" => self.qps[w.next::<usize>()].0.destroy().unwrap(),
+            "connect" => self.connect(w.next(), w.next()),
+            "recv" => {
+                let (at, wr_id) = (w.next(), w.next());
+                let mut sges = Vec::new();
+                while w.any() {
+                    sges.push(self.regions[w.next::<usize>()].sge(w.next(), w.next()));
+                }
+                self.recv(at, wr_id, &sges);
+            }
+            // Posts `count` receives, all into the same memory.
+            "recvs" => {
+                let (at, count, region) = (w.next(), w.next(), w.next::<usize>());
+                let sges = [self.regions[region].sge(0, w.next())];
+                (0..count).for_each(|n| self.recv(at, n, &sges));
+            }
+            "flood" => {
+                let (at, count, region, len) = (w.next(), w.next(), w.next::<usize>(), w.next());
+                let sges = [self.regions[region].sge(0, len)];
+                (0..count).for_each(|n| self.send(at, n, SendOp::Send, &sges));
+            }
+            "arm" => {
+                let kind = if w.next::<u8>() == 1 { ArmKind::Solicited } else { ArmKind::Next };
+                self.cq.req_notify(kind).unwrap();
+            }
+            "dereg" => self.regions[w.next::<usize>()].dereg(),
+            // Changes the access rights of the queue pair. The right to perform atomics stays.
+            "change" => {
+                let (at, times) = (w.next::<usize>(), w.next::<usize>());
+                for i in 0..times {
+                    let access = if i % 2 == 0 { ALL - Access::FLUSH_GLOBAL } else { ALL };
+                    let attr = QpAttr { access, ..QpAttr::default() };
+                    self.qps[at].0.modify(&attr, AttrMask::ACCESS_FLAGS).unwrap();
+                }
+            }
+            // The process executes another program and keeps its process number.
+            "exec" => {
+                let mut command = Command::new(std::env::current_exe().unwrap());
+                panic!("{}", command.env(ROLE, "other").exec());
+            }
+            question => return self.answer(question, w),
+        }
+        String::new()
+    }
+
+    /// Executes an order that has an answer.
+    fn answer(&mut self, question: &str, w: &mut Words<'_>) -> String {
+        match question {
             "region" => {
                 let kind: String = w.next();
                 let all = [KINDS.as_slice(), &[Kind::OnDemand, Kind::Dm, Kind::Null]].concat();
@@ -20,11 +76,6 @@ impl Rig {
                     self.region(kind, w.next(), Access::from_bits_truncate(w.next()), w.next());
                 let region = &self.regions[at];
                 format!("{at} {} {}", region.addr, region.key())
-            }
-            "fill" => {
-                let (at, offset, len, seed) = (w.next::<usize>(), w.next(), w.next(), w.next());
-                self.regions[at].put(offset, &pattern(len, seed));
-                String::new()
             }
             "same" => {
                 let (at, offset, len, seed) =
@@ -42,11 +93,6 @@ impl Rig {
                 let at: usize = w.next();
                 self.regions[at].word(w.next()).to_string()
             }
-            "put" => {
-                let (at, offset, word) = (w.next::<usize>(), w.next(), w.next::<u64>());
-                self.regions[at].put(offset, &word.to_ne_bytes());
-                String::new()
-            }
             // Reads memory only and calls no verb.
             "spin" => {
                 let (at, offset, word) = (w.next::<usize>(), w.next(), w.next::<u64>());
@@ -57,34 +103,6 @@ impl Rig {
                 self.regions[at].word(offset).to_string()
             }
             "qp" => self.qp(Shape::parse(w)).to_string(),
-            "destroy" => {
-                self.qps[w.next::<usize>()].0.destroy().unwrap();
-                String::new()
-            }
-            "connect" => {
-                self.connect(w.next(), w.next());
-                String::new()
-            }
-            "recv" => {
-                let (at, wr_id) = (w.next(), w.next());
-                let mut sges = Vec::new();
-                while w.any() {
-                    sges.push(self.regions[w.next::<usize>()].sge(w.next(), w.next()));
-                }
-                self.recv(at, wr_id, &sges);
-                String::new()
-            }
-            "recv_empty" => {
-                self.recv(w.next(), w.next(), &[]);
-                String::new()
-            }
-            // Posts `count` receives, all into the same memory.
-            "recvs" => {
-                let (at, count, region) = (w.next(), w.next(), w.next::<usize>());
-                let sges = [self.regions[region].sge(0, w.next())];
-                (0..count).for_each(|n| self.recv(at, n, &sges));
-                String::new()
-            }
             // Moves the queue pair to ERR when `first` completions are there, or after 100 ms. Then
             // waits for the completions of all receives and returns the number of successful ones.
             "cut" => {
@@ -97,22 +115,7 @@ impl Rig {
                 let all = self.wait(count);
                 all.iter().filter(|done| done.status == WcStatus::Success).count().to_string()
             }
-            "flood" => {
-                let (at, count, region, len) = (w.next(), w.next(), w.next::<usize>(), w.next());
-                let sges = [self.regions[region].sge(0, len)];
-                (0..count).for_each(|n| self.send(at, n, SendOp::Send, &sges));
-                String::new()
-            }
             "wait" => self.wait(w.next()).iter().map(show).collect::<Vec<_>>().join(" "),
-            "ready" => {
-                self.context.node().progress();
-                self.cq.len().to_string()
-            }
-            "arm" => {
-                let kind = if w.next::<u8>() == 1 { ArmKind::Solicited } else { ArmKind::Next };
-                self.cq.req_notify(kind).unwrap();
-                String::new()
-            }
             "event" => match self.channel.next_event(Some(Instant::now() + HANG_LIMIT)) {
                 Ok(cq) => {
                     cq.ack_events(1);
@@ -130,45 +133,22 @@ impl Rig {
                 let ty = if w.next::<u8>() == 1 { MwType::Type1 } else { MwType::Type2 };
                 self.bind(at, ty, w.next(), w.next(), w.next()).to_string()
             }
-            "dereg" => {
-                self.regions[w.next::<usize>()].dereg();
-                String::new()
-            }
+            // Takes memory or a queue pair from peers that write.
             "withdraw" => {
-                let (region, len) = (w.next(), w.next());
-                self.wait_for_bytes(region, len);
-                self.regions[region].dereg();
-                self.stays(region, len).to_string()
-            }
-            "end" => {
                 let how: String = w.next();
                 let (at, region, len) = (w.next::<usize>(), w.next(), w.next());
                 self.wait_for_bytes(region, len);
                 match how.as_str() {
+                    "dereg" => self.regions[region].dereg(),
                     "reset" => self.to(at, QpState::Reset),
                     "error" => self.to(at, QpState::Err),
                     _ => self.qps[at].0.destroy().unwrap(),
                 }
                 self.stays(region, len).to_string()
             }
-            // Changes the access rights of the queue pair. The right to perform atomics stays.
-            "change" => {
-                let (at, times) = (w.next::<usize>(), w.next::<usize>());
-                for i in 0..times {
-                    let access = if i % 2 == 0 { ALL - Access::FLUSH_GLOBAL } else { ALL };
-                    let attr = QpAttr { access, ..QpAttr::default() };
-                    self.qps[at].0.modify(&attr, AttrMask::ACCESS_FLAGS).unwrap();
-                }
-                String::new()
-            }
             "counters" => {
                 let counters = self.qps[w.next::<usize>()].0.counters();
                 format!("{} {}", counters.naks_sent, counters.duplicates)
-            }
-            // The process executes another program and keeps its process number.
-            "exec" => {
-                let mut command = Command::new(std::env::current_exe().unwrap());
-                panic!("{}", command.env(ROLE, "other").exec());
             }
             "xrc_srq" => self.xrc_srq.number().to_string(),
             "ways" => self.ways().map(|n| n.to_string()).join(" "),
