@@ -3,11 +3,13 @@
 use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use crate::Verdict;
 
 /// Pause between two checks of a wait.
 const TICK: Duration = Duration::from_millis(5);
@@ -77,6 +79,11 @@ impl Program {
         Self { argv, env: Vec::new(), options: Vec::new(), bare: false }
     }
 
+    /// The program of a file, without arguments, under `adverb run --`.
+    pub fn of_file(path: &Path) -> Self {
+        Self::new::<&str>(path.display().to_string(), &[])
+    }
+
     /// A command line, under `adverb run --`.
     pub fn of_line(line: &str) -> Self {
         let words = words(line);
@@ -121,6 +128,12 @@ impl Program {
         self
     }
 
+    /// Adds arguments.
+    #[must_use]
+    pub fn args(self, args: &[&str]) -> Self {
+        args.iter().fold(self, |program, arg| program.arg(*arg))
+    }
+
     /// Sets an environment variable of the program.
     #[must_use]
     pub fn env(mut self, name: &str, value: impl Into<String>) -> Self {
@@ -163,6 +176,14 @@ impl Program {
     /// The program cannot be started. An exit status other than 0 is no error here.
     pub fn run(&self, limit: Duration) -> Result<Finished, String> {
         Ok(self.start()?.wait(limit))
+    }
+
+    /// Like [`run`](Self::run), and requires exit status 0.
+    ///
+    /// # Errors
+    /// The program cannot be started, or fails; with its output.
+    pub fn run_ok(&self, limit: Duration) -> Result<Finished, String> {
+        self.run(limit)?.passed()
     }
 }
 
@@ -264,7 +285,7 @@ impl Running {
     ///
     /// # Errors
     /// The child ends or the time is over before.
-    pub fn wait_for_text(&mut self, needle: &str, limit: Duration) -> Result<(), String> {
+    pub fn wait_for_text(&mut self, needle: &str, limit: Duration) -> Verdict {
         self.wait_until(&format!("print {needle:?}"), limit, |r| r.text().contains(needle))
     }
 
@@ -272,7 +293,7 @@ impl Running {
     ///
     /// # Errors
     /// The child ends or the time is over before.
-    pub fn wait_for_listener(&mut self, port: u16, limit: Duration) -> Result<(), String> {
+    pub fn wait_for_listener(&mut self, port: u16, limit: Duration) -> Verdict {
         self.wait_until(&format!("listen on TCP port {port}"), limit, |_| listens(port))
     }
 
@@ -285,7 +306,7 @@ impl Running {
         what: &str,
         limit: Duration,
         done: impl Fn(&Self) -> bool,
-    ) -> Result<(), String> {
+    ) -> Verdict {
         let end = Instant::now() + limit;
         loop {
             if done(self) {
@@ -436,8 +457,43 @@ impl Finished {
     ///
     /// # Errors
     /// The command line, the kind of end, and the output.
-    pub fn require_ok(&self) -> Result<(), String> {
-        if self.ok() { Ok(()) } else { Err(self.describe()) }
+    pub fn require_ok(&self) -> Verdict {
+        self.require(self.ok())
+    }
+
+    /// A counter from the log line of a process at its end (`--log info`).
+    pub fn counter(&self, name: &str) -> u64 {
+        let line = self.text.lines().find(|l| l.contains("info: counters:")).unwrap_or_default();
+        let value =
+            line.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+        value.and_then(|v| v.parse().ok()).unwrap_or(0)
+    }
+
+    /// The same, if the exit status is 0.
+    ///
+    /// # Errors
+    /// The command line, the kind of end, and the output.
+    pub fn passed(self) -> Result<Self, String> {
+        self.require_ok().map(|()| self)
+    }
+
+    /// Fails with the output unless the condition holds.
+    ///
+    /// # Errors
+    /// The command line, the kind of end, and the output.
+    pub fn require(&self, holds: bool) -> Verdict {
+        if holds { Ok(()) } else { Err(self.describe()) }
+    }
+
+    /// Fails with the output unless it contains all these words.
+    ///
+    /// # Errors
+    /// The first missing words, and the output.
+    pub fn require_words(&self, words: &[&str]) -> Verdict {
+        match words.iter().find(|words| !self.text.contains(**words)) {
+            Some(missing) => Err(format!("no {missing:?}: {}", self.describe())),
+            None => Ok(()),
+        }
     }
 
     /// The command line, the kind of end, and the output.
@@ -452,6 +508,16 @@ impl Finished {
         };
         format!("$ {}\n{}\n[{how}]", self.line, self.text.trim_end())
     }
+}
+
+/// The lines of numbers in perftest's output: columns, of which the first two are size and
+/// iterations.
+pub fn columns(text: &str) -> Vec<Vec<f64>> {
+    text.lines()
+        .filter(|l| l.starts_with(' '))
+        .filter_map(|l| l.split_whitespace().map(|w| w.parse().ok()).collect::<Option<Vec<f64>>>())
+        .filter(|r| r.len() >= 4)
+        .collect()
 }
 
 /// A TCP port that is free at the moment.

@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
+use adverb_foreign::Verdict;
 use adverb_foreign::cases::{PATHS, rig};
 use adverb_foreign::suite::{Case, case};
-use adverb_foreign::{Verdict, require};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -17,8 +17,8 @@ pub fn cases() -> Vec<Case> {
 }
 
 fn one(kind: &str, path: &str) -> Verdict {
-    let out = rig("closes", &[], &[kind])?.env("ADVERB_PATH", path).run(LIMIT)?;
-    out.require_ok()?;
-    require!(out.text.contains(&format!("ok closes {kind}")), "{}", out.describe());
-    Ok(())
+    rig("closes", &[], &[kind])?
+        .env("ADVERB_PATH", path)
+        .run_ok(LIMIT)?
+        .require_words(&[&format!("ok closes {kind}")])
 }

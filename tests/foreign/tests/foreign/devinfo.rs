@@ -71,8 +71,7 @@ fn one_for_the_machine() -> Verdict {
 }
 
 fn names_agree() -> Verdict {
-    let out = Program::new("ibv_devices", &[] as &[&str]).run(LIMIT)?;
-    out.require_ok()?;
+    let out = Program::new("ibv_devices", &[] as &[&str]).run_ok(LIMIT)?;
     let mut listed = Vec::new();
     // Two lines of heading, then "    name    0123456789abcdef".
     for line in out.text.lines().skip(2) {
@@ -188,18 +187,17 @@ fn identity() -> Verdict {
 
 fn one_device() -> Verdict {
     for d in devices_by_interface()? {
-        let out =
-            Program::new("ibv_devinfo", &["-d", &d.name]).option("--device", "all").run(LIMIT)?;
-        out.require_ok()?;
+        let out = Program::new("ibv_devinfo", &["-d", &d.name])
+            .option("--device", "all")
+            .run_ok(LIMIT)?;
         let shown = adverb_foreign::device::parse_devinfo(&out.text)?;
-        require!(shown.len() == 1 && shown[0].name == d.name, "{}", out.describe());
+        out.require(shown.len() == 1 && shown[0].name == d.name)?;
     }
     Ok(())
 }
 
 fn unknown_device() -> Verdict {
     let out = Program::new("ibv_devinfo", &["-d", "no-such-device"]).run(LIMIT)?;
-    require!(out.code().is_some_and(|c| c != 0), "{}", out.describe());
-    require!(out.text.contains("IB device 'no-such-device' wasn't found"), "{}", out.describe());
-    Ok(())
+    out.require(out.code().is_some_and(|c| c != 0))?;
+    out.require_words(&["IB device 'no-such-device' wasn't found"])
 }

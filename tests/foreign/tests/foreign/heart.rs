@@ -36,9 +36,8 @@ pub fn cases() -> Vec<Case> {
 
 /// Runs a case and returns the output and the lines of the library's log.
 fn lines(id: &str, name: &str) -> Result<(String, Vec<String>), String> {
-    let out = rig("heart", &[], &[name])?.run(LIMIT)?;
-    out.require_ok()?;
-    require!(out.text.contains(&format!("ok {id} {name}")), "{}", out.describe());
+    let out = rig("heart", &[], &[name])?.run_ok(LIMIT)?;
+    out.require_words(&[&format!("ok {id} {name}")])?;
     let lines =
         out.text.lines().filter(|l| l.starts_with("adverb: ")).map(str::to_string).collect();
     Ok((out.describe(), lines))

@@ -9,7 +9,6 @@ use std::time::Duration;
 use adverb_foreign::Verdict;
 use adverb_foreign::cc::source_dir;
 use adverb_foreign::process::{Program, target_dir};
-use adverb_foreign::require;
 use adverb_foreign::suite::{Case, case};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -56,8 +55,7 @@ pub fn cases() -> Vec<Case> {
         case("SYS-3/a_program_that_can_be_helped_is_told_nothing", || {
             let out = Program::new(built()?.program(), &["module", &built()?.file("module.so")])
                 .run(LIMIT)?;
-            require!(!out.describe().contains("warning"), "{}", out.describe());
-            Ok(())
+            out.require(!out.describe().contains("warning"))
         }),
     ]
 }
@@ -165,27 +163,19 @@ fn system_library() -> Result<String, String> {
 }
 
 fn sees(program: Program) -> Verdict {
-    let out = program.run(LIMIT)?;
-    out.require_ok()?;
-    require!(out.text.contains("device adverb"), "{}", out.describe());
+    let out = program.run_ok(LIMIT)?;
+    out.require_words(&["device adverb"])?;
     // Without the command the program sees no device, because its copy knows none on this machine.
     let bare = program.bare().run(LIMIT)?;
-    require!(!bare.text.contains("device adverb"), "{}", bare.describe());
-    Ok(())
+    bare.require(!bare.text.contains("device adverb"))
 }
 
 fn python() -> Verdict {
     let script = "import ctypes, sys; l = ctypes.CDLL(sys.argv[1]); n = ctypes.c_int(-1); \
                   l.ibv_get_device_list.restype = ctypes.c_void_p; l.ibv_get_device_list(ctypes.byref(n)); \
                   print('devices:', n.value)";
-    let out = Program::new("python3", &["-c", script, &system_library()?]).run(LIMIT)?;
-    out.require_ok()?;
-    require!(
-        out.text.contains("devices: ") && !out.text.contains("devices: 0"),
-        "{}",
-        out.describe()
-    );
-    Ok(())
+    let out = Program::new("python3", &["-c", script, &system_library()?]).run_ok(LIMIT)?;
+    out.require(out.text.contains("devices: ") && !out.text.contains("devices: 0"))
 }
 
 fn stays() -> Verdict {
@@ -193,12 +183,10 @@ fn stays() -> Verdict {
     let out = Program::new(built.program(), &["module", &built.file("module.so")])
         .flag("--no-replace")
         .run(LIMIT)?;
-    require!(out.text.contains("devices: 0"), "{}", out.describe());
-    Ok(())
+    out.require_words(&["devices: 0"])
 }
 
 fn told(program: &str, words: &str) -> Verdict {
     let out = Program::new(built()?.file(program), &["own"]).run(LIMIT)?;
-    require!(out.describe().contains(words), "{}", out.describe());
-    Ok(())
+    out.require(out.describe().contains(words))
 }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use adverb_foreign::Verdict;
 use adverb_foreign::cases::{PATHS, rig};
 use adverb_foreign::suite::{Case, case};
-use adverb_foreign::{Verdict, require};
 
 /// Lines of the log, before and after the name of the call.
 const NO_PROCESS: &str = "adverb: error: other processes of this host cannot be reached: ";
@@ -35,7 +35,6 @@ fn filtered(call: &str, mode: &str, path: &str, line: Option<String>) -> Verdict
         .env("ADVERB_PATH", path)
         .run(Duration::from_secs(120))?;
     out.require_ok()?;
-    require!(out.text.contains("ok seccomp"), "{}", out.describe());
-    require!(line.is_none_or(|line| out.text.contains(&line)), "{}", out.describe());
-    Ok(())
+    out.require_words(&["ok seccomp"])?;
+    out.require(line.is_none_or(|line| out.text.contains(&line)))
 }

@@ -1,9 +1,8 @@
 //! `adverb top` and `adverb stat` beside programs at work, stuck and stopped (TOP): cases of
 //! `c/stuck.c`, and perftest.
-use std::path::PathBuf;
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use adverb_foreign::cases::on_rig;
 use adverb_foreign::cc::compile;
 use adverb_foreign::device::loopback;
 use adverb_foreign::process::{Finished, Program, Running, adverb, free_port};
@@ -26,9 +25,7 @@ pub fn cases() -> Vec<Case> {
 
 /// Runs the command.
 fn command(args: &[&str]) -> Result<Finished, String> {
-    let out = Program::new(adverb()?.display().to_string(), args).bare().run(LIMIT)?;
-    out.require_ok()?;
-    Ok(out)
+    Program::of_file(&adverb()?).args(args).bare().run_ok(LIMIT)
 }
 
 fn stat() -> Result<Value, String> {
@@ -63,11 +60,8 @@ fn text(value: &Value) -> &str {
 
 /// Starts `c/stuck.c`, which has come to rest at the return.
 fn start(mode: &str) -> Result<Running, String> {
-    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let program = BUILT.get_or_init(|| compile("stuck")).clone()?;
-    let lo = loopback()?;
-    let program = Program::new(program.display().to_string(), &[mode]);
-    let mut running = program.env("RIG_DEV", lo.dev).env("RIG_GID", lo.gid).start()?;
+    let program = compile("stuck")?;
+    let mut running = on_rig(Program::of_file(&program).arg(mode))?.start()?;
     running.wait_for_text("READY", LIMIT)?;
     Ok(running)
 }
@@ -213,18 +207,13 @@ fn terminal() -> Verdict {
         let inside = format!("stty cols 80 rows 30; '{}' top; stty -a", adverb()?.display());
         let line =
             format!("(sleep 3; printf '{key}'; sleep 1) | script -qec \"{inside}\" /dev/null");
-        let out = Program::new("sh", &["-c", &line]).bare().run(LIMIT)?;
-        out.require_ok()?;
+        let out = Program::new("sh", &["-c", &line]).bare().run_ok(LIMIT)?;
         let Some((shown, after)) = out.text.split_once("\u{1b}[?1049l") else {
             return Err(out.describe());
         };
         let begun = shown.starts_with("\u{1b}[?1049h\u{1b}[?25l");
-        require!(begun && shown.contains("\u{1b}[?25h"), "{}", out.describe());
-        require!(
-            shown.contains("every 1 s, q quits") && shown.contains("LOST WAKE-UP"),
-            "{}",
-            out.describe()
-        );
+        out.require(begun && shown.contains("\u{1b}[?25h"))?;
+        out.require(shown.contains("every 1 s, q quits") && shown.contains("LOST WAKE-UP"))?;
         for setting in ["icanon", "isig", "echo"] {
             let is_set = after.split_whitespace().any(|word| word == setting);
             require!(is_set, "no {setting} after {key:?}: {}", out.describe());

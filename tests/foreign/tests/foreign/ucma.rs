@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
+use adverb_foreign::Verdict;
 use adverb_foreign::cases::rig;
 use adverb_foreign::suite::{Case, case};
-use adverb_foreign::{Verdict, require};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -17,8 +17,8 @@ pub fn cases() -> Vec<Case> {
 }
 
 fn program(path: &str) -> Verdict {
-    let out = rig::<&str>("ucma", &[], &[])?.env("ADVERB_PATH", path).run(LIMIT)?;
-    out.require_ok()?;
-    require!(out.text.contains("ok ucma"), "{}", out.describe());
-    Ok(())
+    rig::<&str>("ucma", &[], &[])?
+        .env("ADVERB_PATH", path)
+        .run_ok(LIMIT)?
+        .require_words(&["ok ucma"])
 }

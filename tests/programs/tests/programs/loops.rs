@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use adverb_foreign::cc::compile_with;
+use adverb_foreign::cc::compile_with_c;
 use adverb_foreign::suite::{Case, case, short};
 use adverb_foreign::{Verdict, require};
 use adverb_programs::crates_io::{self, Crate};
@@ -108,7 +108,7 @@ fn on_stage(device: Device, dir: &Path, argv: &[&str]) -> Result<String, String>
     let lines = std::fs::read_to_string(&opened).map_err(|e| e.to_string())?.lines().count();
     let open = !matches!(device, Device::Closed);
     require!(open == (lines > 0), "{lines} processes opened a device: {}", done.describe());
-    require!(done.ok(), "{}", done.describe());
+    done.require(done.ok())?;
     Ok(done.text)
 }
 
@@ -117,9 +117,8 @@ fn object(device: Device) -> Result<String, String> {
     if matches!(device, Device::Closed) {
         return Ok(String::new());
     }
-    let cc = std::env::var("CC").unwrap_or_else(|_| "cc".to_string());
     let flags = ["-O2", "-shared", "-fPIC"];
-    let path = compile_with(&cc, &flags, &source_dir().join("opened.c"), "opened.so")?;
+    let path = compile_with_c(&flags, &source_dir().join("opened.c"), "opened.so")?;
     Ok(path.display().to_string())
 }
 

@@ -8,7 +8,7 @@ use adverb_bench::pair::Cpus;
 use adverb_bench::programs::{Figures, Once, Perftest, figure, iterations};
 use adverb_bench::series::Samples;
 use adverb_bench::ucx::Ucx;
-use adverb_foreign::device::Loopback;
+use adverb_foreign::device::DeviceArgs;
 use adverb_foreign::process::Program;
 
 use super::plan::{Item, Key, ONE_CPU_SIZE, OVER_US, What, one_cpu_name, private_name, ucx_name};
@@ -22,7 +22,7 @@ const FIRST_BYTES: usize = 1 << 30;
 /// Environment of all runs.
 pub struct RunSettings {
     /// The device.
-    pub device: Loopback,
+    pub device: DeviceArgs,
     /// A processor for each end.
     pub cpus: Cpus,
     /// Length of a measurement.
