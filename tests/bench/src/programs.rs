@@ -8,6 +8,7 @@ use adverb_foreign::process::{Program, words};
 
 use crate::Result;
 use crate::ends::{Ends, PairEnd};
+use crate::report::{Key, What};
 
 /// Time limit of a run: a longer run hangs, or is too slow for a figure.
 pub const LIMIT: Duration = Duration::from_secs(15);
@@ -105,6 +106,18 @@ pub enum Figures {
 }
 
 impl Figures {
+    /// The values by unit, for the name and size of a program.
+    #[must_use]
+    pub fn values(self, name: &str, size: usize) -> Vec<(Key, f64)> {
+        let key = |what| Key::new(name, size, what);
+        match self {
+            Figures::Latency { median, .. } => vec![(key(What::Latency), median)],
+            Figures::Stream { bytes, messages } => {
+                vec![(key(What::Bytes), bytes), (key(What::Messages), messages)]
+            }
+        }
+    }
+
     /// Messages per second. A latency counts as half a round trip, so a run of another latency
     /// program becomes half as long, without harm.
     #[must_use]

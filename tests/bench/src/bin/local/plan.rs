@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use adverb_bench::report::Figure;
+use adverb_bench::report::{Key, What};
 
 /// Message sizes of the latency programs, in bytes.
 const LATENCY: &[usize] = &[8, 64, 512, 4096, 65536];
@@ -29,57 +29,30 @@ pub struct Compared {
     pub ucx: &'static [&'static str],
 }
 
+type Tests = &'static [&'static str];
+
+const fn latency(
+    program: &'static str,
+    sizes: &'static [usize],
+    raw: &'static str,
+    ucx: Tests,
+) -> Compared {
+    Compared { program, sizes, latency: true, raw, ucx }
+}
+
+const fn stream(program: &'static str, raw: &'static str, ucx: Tests) -> Compared {
+    Compared { program, sizes: STREAM, latency: false, raw, ucx }
+}
+
 /// All comparisons.
 pub const COMPARED: [Compared; 7] = [
-    Compared {
-        program: "ib_write_lat",
-        sizes: LATENCY,
-        latency: true,
-        raw: "shm_spin",
-        ucx: &["ucp_put_lat"],
-    },
-    Compared {
-        program: "ib_send_lat",
-        sizes: LATENCY,
-        latency: true,
-        raw: "shm_spin",
-        ucx: &["ucp_am_lat", "tag_lat"],
-    },
-    Compared {
-        program: "ib_read_lat",
-        sizes: LATENCY,
-        latency: true,
-        raw: "shm_get",
-        ucx: &["ucp_get"],
-    },
-    Compared {
-        program: "ib_atomic_lat",
-        sizes: WORD,
-        latency: true,
-        raw: "shm_fadd",
-        ucx: &["ucp_fadd"],
-    },
-    Compared {
-        program: "ib_write_bw",
-        sizes: STREAM,
-        latency: false,
-        raw: "shm_put",
-        ucx: &["ucp_put_bw"],
-    },
-    Compared {
-        program: "ib_read_bw",
-        sizes: STREAM,
-        latency: false,
-        raw: "shm_get",
-        ucx: &["ucp_get -O 32"],
-    },
-    Compared {
-        program: "ib_send_bw",
-        sizes: STREAM,
-        latency: false,
-        raw: "shm_put",
-        ucx: &["tag_bw", "ucp_am_bw"],
-    },
+    latency("ib_write_lat", LATENCY, "shm_spin", &["ucp_put_lat"]),
+    latency("ib_send_lat", LATENCY, "shm_spin", &["ucp_am_lat", "tag_lat"]),
+    latency("ib_read_lat", LATENCY, "shm_get", &["ucp_get"]),
+    latency("ib_atomic_lat", WORD, "shm_fadd", &["ucp_fadd"]),
+    stream("ib_write_bw", "shm_put", &["ucp_put_bw"]),
+    stream("ib_read_bw", "shm_get", &["ucp_get -O 32"]),
+    stream("ib_send_bw", "shm_put", &["tag_bw", "ucp_am_bw"]),
 ];
 
 /// Programs measured again with memory that peers do not map. The counterpart is the UCX test with
@@ -173,45 +146,10 @@ pub fn time(quick: bool) -> Duration {
     Duration::from_millis(if quick { 100 } else { 300 })
 }
 
-/// Identifies a series of values.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Key {
-    /// A program, a test of UCX with transports, or a limit.
-    pub name: String,
-    /// Bytes of a message; 0 without messages.
-    pub size: usize,
-    /// Unit.
-    pub what: What,
-}
-
-/// Units.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum What {
-    /// Seconds.
-    Latency,
-    /// Bytes per second.
-    Bytes,
-    /// Messages per second.
-    Messages,
-}
-
-impl Figure for Key {
-    fn is_time(&self) -> bool {
-        self.what == What::Latency
-    }
-}
-
-impl Key {
-    /// The key of a program or limit.
-    pub fn new(name: &str, size: usize, what: What) -> Self {
-        Self { name: name.to_string(), size, what }
-    }
-
-    /// The keys of UCX tests, over all transports.
-    pub fn ucx(tests: &[&str], size: usize, what: What) -> Vec<Self> {
-        let names = tests.iter().flat_map(|test| TRANSPORTS.map(|tls| ucx_name(test, tls)));
-        names.map(|name| Self { name, size, what }).collect()
-    }
+/// The keys of UCX tests, over all transports.
+pub fn ucx_keys(tests: &[&str], size: usize, what: What) -> Vec<Key> {
+    let names = tests.iter().flat_map(|test| TRANSPORTS.map(|tls| ucx_name(test, tls)));
+    names.map(|name| Key::new(name, size, what)).collect()
 }
 
 /// The name of a UCX test over some transports.
@@ -235,7 +173,7 @@ mod tests {
                 let ucx = |i: &&Item| matches!(i, Item::Ucx(t, _, s, _) if c.ucx.contains(t) && *s == size);
                 assert_eq!(
                     items.iter().filter(ucx).count(),
-                    Key::ucx(c.ucx, size, What::Bytes).len()
+                    ucx_keys(c.ucx, size, What::Bytes).len()
                 );
             }
         }

@@ -6,12 +6,13 @@ use adverb_bench::cc;
 use adverb_bench::ends::Ends;
 use adverb_bench::pair::Cpus;
 use adverb_bench::programs::{Figures, Once, Perftest, figure, iterations};
+use adverb_bench::report::{Key, What};
 use adverb_bench::series::Samples;
 use adverb_bench::ucx::Ucx;
 use adverb_foreign::device::DeviceArgs;
 use adverb_foreign::process::Program;
 
-use super::plan::{Item, Key, ONE_CPU_SIZE, OVER_US, What, one_cpu_name, private_name, ucx_name};
+use super::plan::{Item, ONE_CPU_SIZE, OVER_US, one_cpu_name, private_name, ucx_name};
 
 /// Limit of messages in a run, for streams and for latencies. Latencies are listed one by one.
 const MOST: [usize; 2] = [20_000_000, 300_000];
@@ -110,13 +111,7 @@ fn measured(
     // long, without harm.
     let rate = if latency { 0.5 / known } else { known };
     let found = run(iterations(rate, place.time, MOST[usize::from(latency)]))?;
-    let key = |unit| Key::new(name, size, unit);
-    Ok(match found {
-        Figures::Latency { median, .. } => vec![(key(What::Latency), median)],
-        Figures::Stream { bytes, messages } => {
-            vec![(key(What::Bytes), bytes), (key(What::Messages), messages)]
-        }
-    })
+    Ok(found.values(name, size))
 }
 
 /// Measurements that run once.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use adverb_bench::places::{PLACES, Side, TASKS, sides};
-use adverb_bench::report::Figure;
+use adverb_bench::places::{self, PLACES, Side, TASKS, Task, sides};
+use adverb_bench::report::{Key, What};
 
 /// Message sizes of the table, in bytes.
 pub const SIZES: [usize; 6] = [8, 64, 512, 4096, 65536, 1 << 20];
@@ -25,32 +25,36 @@ pub const SMALL_MTU: &str = "ib_write_bw -m 1024";
 pub const UDP_8: &str = "udp_spin_8";
 /// The lean RoCEv2 program with packets of 4 KiB and of 1 KiB.
 pub const LEAN: [&str; 2] = ["lean_roce", "lean_roce_1024"];
-/// Raw limits, by their names in the program `limits`.
-pub const LIMITS: [&str; 15] = [
-    "udp_spin",
-    UDP_8,
-    "udp_block",
-    "udp_epoll",
-    "eventfd_wake",
-    "eventfd_epoll",
-    "udp_gso_4156",
-    "udp_gso_window_4156",
-    "udp_gso_1060",
-    "udp_gso_window_1060",
-    "udp_plain_4156",
-    LEAN[0],
-    LEAN[1],
-    "memcpy_65536",
-    "memcpy_1048576",
+/// Raw limits, by their names in the program `limits`, and in words.
+pub const LIMITS: [(&str, &str); 15] = [
+    ("udp_spin", "UDP ping-pong, spinning, half a round trip"),
+    (UDP_8, "UDP ping-pong of 8 bytes, spinning, half a round trip"),
+    ("udp_block", "UDP ping-pong, blocking, half a round trip"),
+    ("udp_epoll", "UDP ping-pong, in epoll, half a round trip"),
+    ("eventfd_wake", "eventfd wake, half a round trip"),
+    ("eventfd_epoll", "eventfd wake, in epoll, half a round trip"),
+    ("udp_gso_4156", "UDP GSO, 4156-byte segments, unthrottled, received"),
+    ("udp_gso_window_4156", "UDP GSO, 4156-byte segments, window of 1 MiB"),
+    ("udp_gso_1060", "UDP GSO, 1060-byte segments, unthrottled, received"),
+    ("udp_gso_window_1060", "UDP GSO, 1060-byte segments, window of 1 MiB"),
+    ("udp_plain_4156", "UDP, 4156 bytes, one a call"),
+    (LEAN[0], "lean RoCEv2: 4 KiB packets in GSO runs, ICRC, one copy a side, window of 1 MiB"),
+    (LEAN[1], "lean RoCEv2 with 1 KiB packets"),
+    ("memcpy_65536", "memcpy, 64 KiB"),
+    ("memcpy_1048576", "memcpy, 1 MiB"),
 ];
-/// Completion events between two processes, by their names in the program `wake`.
-pub const WAKES: [&str; 2] = ["cq_wake", "cq_wake_epoll"];
+/// Completion events between two processes, by their names in the program `wake`, and in words.
+pub const WAKES: [(&str, &str); 2] = [
+    ("cq_wake", "completion event, asleep in get-event, half a round trip"),
+    ("cq_wake_epoll", "completion event, asleep in epoll, half a round trip"),
+];
 /// Lengths of the chains of the program `chains`.
 pub const CHAINS: [u32; 4] = [1, 8, 32, 128];
 /// Ways to post a chain, by their names in the program `chains`.
 pub const WAYS: [&str; 2] = ["singly", "deferred"];
-/// iperf3 by protocol.
-pub const IPERF: [&str; 2] = ["iperf3_tcp", "iperf3_udp"];
+/// iperf3 by protocol, and in words.
+pub const IPERF: [(&str, &str); 2] =
+    [("iperf3_tcp", "iperf3 TCP"), ("iperf3_udp", "iperf3 UDP, 4156 bytes, received")];
 
 /// One run of a program.
 #[derive(Clone, Debug)]
@@ -90,14 +94,14 @@ impl Plan {
         // with each other.
         let sleeping =
             |l: &&str| matches!(*l, "udp_block" | "udp_epoll" | "eventfd_wake" | "eventfd_epoll");
-        items.extend(LIMITS.iter().filter(|l| sleeping(l)).map(|l| Item::Limit(l)));
-        items.extend(WAKES.map(Item::Wake));
+        let limits = LIMITS.iter().map(|(name, _)| *name);
+        items.extend(limits.clone().filter(sleeping).map(Item::Limit));
+        items.extend(WAKES.map(|(name, _)| Item::Wake(name)));
         items.push(Item::Chains);
-        let raw = LIMITS
-            .iter()
+        let raw = limits
             .filter(|l| !sleeping(l) && ![UDP_8, LEAN[0], LEAN[1]].contains(l))
-            .map(|l| Item::Limit(l));
-        let mut others = raw.chain(IPERF.iter().map(|i| Item::Iperf(i)));
+            .map(Item::Limit);
+        let mut others = raw.chain(IPERF.map(|(name, _)| Item::Iperf(name)));
         for size in SIZES {
             items.extend(others.by_ref().take(2));
             // The machine's speed changes within seconds, so each limit stands directly before the
@@ -133,42 +137,33 @@ fn beside(
     items
 }
 
-/// Identifies a series of values.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Key {
-    /// Raw limit, iperf3 or completion events: seconds, or bytes per second.
-    Raw(&'static str),
-    /// A lean RoCEv2 program before this program of perftest: bytes per second.
-    Lean(&'static str, &'static str),
-    /// Chain of a length, posted in a way: a figure by its name in the program `chains`.
-    Chain(u32, &'static str, &'static str),
-    /// Seconds.
-    Latency(&'static str, usize),
-    /// Bytes per second.
-    Bandwidth(&'static str, usize),
-    /// Messages per second.
-    Rate(&'static str, usize),
-    /// A task at a place by a side: seconds, or bytes per second.
-    Place(&'static str, &'static str, Side),
+/// The key of a limit, of iperf3, or of completion events.
+pub fn raw_key(name: &str) -> Key {
+    let times = ["udp_spin", "udp_block", "udp_epoll", "eventfd_", "cq_wake"];
+    let is_time = times.iter().any(|start| name.starts_with(start));
+    Key::new(name, 0, if is_time { What::Latency } else { What::Bytes })
 }
 
-impl Figure for Key {
-    fn is_time(&self) -> bool {
-        match self {
-            Key::Latency(..) => true,
-            Key::Raw(name) => ["udp_spin", "udp_block", "udp_epoll", "eventfd_", "cq_wake"]
-                .iter()
-                .any(|start| name.starts_with(start)),
-            Key::Place(_, name, _) => TASKS.iter().any(|task| task.name == *name && task.latency),
-            _ => false,
-        }
-    }
+/// The key of a lean RoCEv2 program before a program of perftest.
+pub fn lean_key(lean: &str, program: &str) -> Key {
+    Key::new(format!("{lean} before {program}"), 0, What::Bytes)
+}
+
+/// The key of a figure of a chain, which is its name in the program `chains`.
+pub fn chain_key(length: u32, way: &str, what: &str) -> Key {
+    Key::new(format!("chain_{length}_{way}_{what}"), 0, What::Number)
+}
+
+/// The key of a task at a place by a side, which is its name in the program `places`.
+pub fn place_key(place: &str, task: &Task, side: Side) -> Key {
+    let what = if task.latency { What::Latency } else { What::Bytes };
+    Key::new(places::name(place, task.name, side), 0, what)
 }
 
 /// The keys of all figures of a place.
-pub fn place_keys(place: &'static str) -> impl Iterator<Item = Key> {
+pub fn place_keys(place: &str) -> impl Iterator<Item = Key> {
     TASKS.iter().flat_map(move |task| {
-        sides(place, task).iter().map(move |side| Key::Place(place, task.name, *side))
+        sides(place, task).iter().map(move |side| place_key(place, task, *side))
     })
 }
 

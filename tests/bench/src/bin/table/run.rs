@@ -3,15 +3,13 @@
 use std::time::Duration;
 
 use adverb_bench::ends::Ends;
-use adverb_bench::places;
-use adverb_bench::programs::{
-    Figures, LIMIT, PATH, Perftest, figure, iterations, number_after, own,
-};
+use adverb_bench::programs::{LIMIT, PATH, Perftest, figure, iterations, number_after, own};
+use adverb_bench::report::{Key, What};
 use adverb_bench::series::Samples;
 use adverb_bench::ucx::{TCP, Ucx};
 use adverb_foreign::process::{Program, free_port, words};
 
-use super::plan::{CHAINS, Item, Key, Plan, WAYS, place_keys};
+use super::plan::{CHAINS, Item, Plan, WAYS, chain_key, lean_key, place_keys, raw_key};
 
 /// The path of these tables.
 const WIRE: &str = "wire";
@@ -33,25 +31,25 @@ pub struct Loopbacks {
 pub fn run(item: &Item, round: usize, plan: &Plan, at: &Loopbacks, samples: &mut Samples<Key>) {
     let result = match *item {
         Item::Limit(name) => {
-            figure("limits", name, plan.time, None).map(|v| vec![(Key::Raw(name), v)])
+            figure("limits", name, plan.time, None).map(|v| vec![(raw_key(name), v)])
         }
         // The table of limits shows the last one of the round.
         Item::Lean(lean, program) => figure("limits", lean, plan.time, None)
-            .map(|v| vec![(Key::Lean(lean, program), v), (Key::Raw(lean), v)]),
+            .map(|v| vec![(lean_key(lean, program), v), (raw_key(lean), v)]),
         Item::Wake(name) => {
-            figure("wake", name, plan.time, Some(WIRE)).map(|v| vec![(Key::Raw(name), v)])
+            figure("wake", name, plan.time, Some(WIRE)).map(|v| vec![(raw_key(name), v)])
         }
         Item::Chains => chains(plan.time / 4),
-        Item::Iperf(name) => iperf(name, plan.time).map(|v| vec![(Key::Raw(name), v)]),
+        Item::Iperf(name) => iperf(name, plan.time).map(|v| vec![(raw_key(name), v)]),
         Item::Perftest(program, size, latency) => {
             let n = iterations(rate(program, size, latency, samples), plan.time, MOST);
             let perftest = Perftest { program, size, latency, path: Some(WIRE), private: false };
-            perftest.run(&at.ends, n).map(|found| values(program, size, found))
+            perftest.run(&at.ends, n).map(|found| found.values(program, size))
         }
         Item::Ucx(test, size, latency) => {
             let n = iterations(rate(test, size, latency, samples), plan.time, MOST);
             let ucx = Ucx { test, tls: TCP, over: false, size, latency };
-            ucx.run(&at.pinned, n).map(|found| values(test, size, found))
+            ucx.run(&at.pinned, n).map(|found| found.values(test, size))
         }
         Item::Place(place) => elsewhere(place, plan.time, round, samples),
     };
@@ -74,9 +72,9 @@ fn chains(time: Duration) -> Result<Vec<(Key, f64)>, String> {
     for length in CHAINS {
         for way in WAYS {
             for what in ["ns", "post_ns", "handovers", "calls", "packets"] {
-                let name = format!("chain_{length}_{way}_{what}");
-                let value = number_after(&out.text, &name).ok_or_else(|| out.describe())?;
-                values.push((Key::Chain(length, way, what), value));
+                let key = chain_key(length, way, what);
+                let value = number_after(&out.text, &key.name).ok_or_else(|| out.describe())?;
+                values.push((key, value));
             }
         }
     }
@@ -111,13 +109,13 @@ fn received_bits(text: &str) -> Option<f64> {
 }
 
 /// Messages per second, by earlier rounds; in the first round a low estimate.
-fn rate(program: &'static str, size: usize, latency: bool, samples: &Samples<Key>) -> f64 {
+fn rate(program: &str, size: usize, latency: bool, samples: &Samples<Key>) -> f64 {
     let known = if latency {
         // Half of a round trip is quoted, but the whole one for READ.
         let trips = if program.starts_with("ib_read") || program == "ucp_get" { 1.0 } else { 2.0 };
-        samples.series(&Key::Latency(program, size)).map(|s| 1.0 / (s.median * trips))
+        samples.series(&Key::new(program, size, What::Latency)).map(|s| 1.0 / (s.median * trips))
     } else {
-        samples.series(&Key::Rate(program, size)).map(|s| s.median)
+        samples.series(&Key::new(program, size, What::Messages)).map(|s| s.median)
     };
     // The server of UCX's get answers over tcp only about once a millisecond.
     known.unwrap_or(match (latency, size) {
@@ -129,15 +127,6 @@ fn rate(program: &'static str, size: usize, latency: bool, samples: &Samples<Key
         (false, 4097..=65536) => 5_000.0,
         (false, _) => 500.0,
     })
-}
-
-fn values(program: &'static str, size: usize, found: Figures) -> Vec<(Key, f64)> {
-    match found {
-        Figures::Latency { median, .. } => vec![(Key::Latency(program, size), median)],
-        Figures::Stream { bytes, messages } => {
-            vec![(Key::Bandwidth(program, size), bytes), (Key::Rate(program, size), messages)]
-        }
-    }
 }
 
 /// Whether a place can be made; the reason if not.
@@ -160,12 +149,7 @@ fn elsewhere(
     if !out.ok() {
         samples.failures.push(format!("round {}: {place}: {}", round + 1, out.describe()));
     }
-    let value = |key: Key| match key {
-        Key::Place(place, task, side) => {
-            number_after(&out.text, &places::name(place, task, side)).map(|v| (key, v))
-        }
-        _ => None,
-    };
+    let value = |key: Key| number_after(&out.text, &key.name).map(|value| (key, value));
     Ok(place_keys(place).filter_map(value).collect())
 }
 
