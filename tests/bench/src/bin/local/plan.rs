@@ -2,7 +2,16 @@
 
 use std::time::Duration;
 
+use adverb_bench::ends::Ends;
+use adverb_bench::items::{First, Item};
+use adverb_bench::pair::Cpus;
+use adverb_bench::programs::{Over, Test};
 use adverb_bench::report::{Key, What};
+use adverb_foreign::device::DeviceArgs;
+
+/// Messages of the first run, which determines the length of the next, and the limit of its bytes.
+const FIRST: usize = 2000;
+const FIRST_BYTES: usize = 1 << 30;
 
 /// Message sizes of the latency programs, in bytes.
 const LATENCY: &[usize] = &[8, 64, 512, 4096, 65536];
@@ -97,48 +106,69 @@ pub const WAKES: [&str; 2] = ["cq_wake", "cq_wake_epoll"];
 /// Their counterparts, by their names in the program `limits`.
 pub const EVENTFDS: [&str; 2] = ["eventfd_wake", "eventfd_epoll"];
 
-/// One run of a program.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Item {
-    /// A limit of shared memory, for a size.
-    Shared(&'static str, usize),
-    /// A limit, or completion events: the program of Adverb, and the name of the figure.
-    Own(&'static str, &'static str),
-    /// perftest: program, size, whether for latency.
-    Verbs(&'static str, usize, bool),
-    /// perftest with memory not mapped by peers: program, size.
-    Private(&'static str, usize),
-    /// UCX: test, transports, size, whether for latency.
-    Ucx(&'static str, &'static str, usize, bool),
-    /// UCX over Adverb: test, size, whether for latency.
-    Over(&'static str, usize, bool),
-    /// perftest with both ends on one processor: program, path.
-    OneCpu(&'static str, &'static str),
-}
-
-/// The items of a round. Compared items run in a row.
-pub fn items() -> Vec<Item> {
-    let mut items: Vec<Item> = EVENTFDS.map(|name| Item::Own("limits", name)).into();
-    items.extend(WAKES.map(|name| Item::Own("wake", name)));
-    items.push(Item::Verbs(EVENTS.0, EVENTS.1, true));
+/// The items of a round on the device, with an end on each processor. Compared items run in a row.
+pub fn items(device: &DeviceArgs, cpus: Cpus, time: Duration) -> Vec<Item> {
+    let ends = Ends::loopback(device).pinned(cpus);
+    let one_cpu = Ends::loopback(device).pinned(Cpus { there: cpus.here, ..cpus });
+    let event = |program, name| {
+        Item::figure(program, name, time, None, move |v| {
+            vec![(Key::new(name, 0, What::Latency), v)]
+        })
+    };
+    let test = |name: String, program, size, latency, over| {
+        let first = First::Messages(FIRST.min(FIRST_BYTES / size).max(100));
+        Item::test(name, Test { program, size, latency, over }, &ends, time, first)
+    };
+    let (verbs, private) =
+        (Over::Verbs { path: None, private: false }, Over::Verbs { path: None, private: true });
+    let mut items: Vec<Item> = EVENTFDS.map(|name| event("limits", name)).into();
+    items.extend(WAKES.map(|name| event("wake", name)));
+    items.push(test(EVENTS.0.to_string(), EVENTS.0, EVENTS.1, true, verbs));
     for c in COMPARED {
         for &size in c.sizes {
-            let raw = Item::Shared(c.raw, size);
             // Two programs may have the same limit.
-            if !items.contains(&raw) {
-                items.push(raw);
+            if !items.iter().any(|item| item.name == raw_figure(c.raw, size)) {
+                items.push(shared(c.raw, size, time));
             }
-            items.push(Item::Verbs(c.program, size, c.latency));
-            let tests = c.ucx.iter().flat_map(|test| TRANSPORTS.map(|tls| (test, tls)));
-            items.extend(tests.map(|(test, tls)| Item::Ucx(test, tls, size, c.latency)));
+            items.push(test(c.program.to_string(), c.program, size, c.latency, verbs));
+            let tests = c.ucx.iter().flat_map(|test| TRANSPORTS.map(|tls| (*test, tls)));
+            items.extend(tests.map(|(program, tls)| {
+                test(ucx_name(program, tls), program, size, c.latency, Over::Ucx(tls))
+            }));
         }
     }
+    let all = PRIVATE.iter().flat_map(|program| PRIVATE_SIZES.map(|size| (*program, size)));
     items.extend(
-        PRIVATE.iter().flat_map(|program| PRIVATE_SIZES.map(|size| Item::Private(program, size))),
+        all.map(|(program, size)| test(private_name(program), program, size, false, private)),
     );
-    items.extend(OVER.map(|(test, size, latency)| Item::Over(test, size, latency)));
-    items.extend(ONE_CPU.iter().flat_map(|program| PATHS.map(|path| Item::OneCpu(program, path))));
+    items.extend(OVER.map(|(program, size, latency)| {
+        let over = Over::UcxOnAdverb(OVER_US);
+        test(ucx_name(program, OVER_US), program, size, latency, over)
+    }));
+    let all = ONE_CPU.iter().flat_map(|program| PATHS.map(|path| (*program, path)));
+    items.extend(all.map(|(program, path)| {
+        let over = Over::Verbs { path: Some(path), private: false };
+        let test = Test { program, size: ONE_CPU_SIZE, latency: true, over };
+        Item::test(one_cpu_name(program, path), test, &one_cpu, time, First::Messages(FIRST))
+    }));
     items
+}
+
+/// The name of a limit of shared memory in the program `limits`.
+fn raw_figure(raw: &str, size: usize) -> String {
+    if raw == "shm_fadd" { raw.to_string() } else { format!("{raw}_{size}") }
+}
+
+/// A limit of shared memory in all units, for comparison with figures in any of them.
+fn shared(raw: &'static str, size: usize, time: Duration) -> Item {
+    Item::figure("limits", raw_figure(raw, size), time, None, move |seconds| {
+        let key = |unit| Key::new(raw, size, unit);
+        vec![
+            (key(What::Latency), seconds),
+            (key(What::Bytes), size as f64 / seconds),
+            (key(What::Messages), 1.0 / seconds),
+        ]
+    })
 }
 
 /// Length of a measurement, without start and end.
@@ -163,18 +193,18 @@ mod tests {
 
     #[test]
     fn whatever_is_compared_is_measured_once() {
-        let items = items();
-        for (n, item) in items.iter().enumerate() {
-            assert!(!items[..n].contains(item), "{item:?}");
+        let device = DeviceArgs { dev: String::new(), gid: String::new() };
+        let items = items(&device, Cpus { here: 0, there: 1 }, Duration::ZERO);
+        let names: Vec<&str> = items.iter().map(|item| item.name.as_str()).collect();
+        for (n, name) in names.iter().enumerate() {
+            assert!(!names[..n].contains(name), "{name}");
         }
         for c in COMPARED {
             for &size in c.sizes {
-                assert!(items.contains(&Item::Shared(c.raw, size)), "{c:?} {size}");
-                let ucx = |i: &&Item| matches!(i, Item::Ucx(t, _, s, _) if c.ucx.contains(t) && *s == size);
-                assert_eq!(
-                    items.iter().filter(ucx).count(),
-                    ucx_keys(c.ucx, size, What::Bytes).len()
-                );
+                assert!(names.contains(&&*raw_figure(c.raw, size)), "{c:?} {size}");
+                for key in ucx_keys(c.ucx, size, What::Bytes) {
+                    assert!(names.contains(&&*format!("{} -s {size}", key.name)), "{key:?}");
+                }
             }
         }
     }

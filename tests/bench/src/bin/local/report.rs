@@ -10,7 +10,17 @@ use super::plan::{
     BY_KERNEL, COMPARED, Compared, EVENTFDS, EVENTS, ONE_CPU, ONE_CPU_SIZE, OVER, OVER_US, PATHS,
     PRIVATE, PRIVATE_SIZES, TRANSPORTS, WAKES, one_cpu_name, private_name, ucx_keys, ucx_name,
 };
-use super::run::Onces;
+
+/// Measurements that run once.
+pub struct Onces {
+    /// Idle queue pairs.
+    pub idle: Once,
+    /// Many queue pairs and processes.
+    pub scale: Once,
+    /// Registrations of allocations mapped by peers, and of allocations not mapped by peers.
+    pub mapped: Once,
+    pub unmapped: Once,
+}
 
 /// Up to this size messages per second are shown, and beyond it bytes per second.
 const SMALL: usize = 4096;

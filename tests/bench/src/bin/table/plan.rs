@@ -2,8 +2,14 @@
 
 use std::time::Duration;
 
+use adverb_bench::ends::Ends;
+use adverb_bench::items::{First, Item};
 use adverb_bench::places::{self, PLACES, Side, TASKS, Task, sides};
+use adverb_bench::programs::{Over, Test};
 use adverb_bench::report::{Key, What};
+use adverb_bench::ucx::TCP;
+
+use super::run::{self, WIRE};
 
 /// Message sizes of the table, in bytes.
 pub const SIZES: [usize; 6] = [8, 64, 512, 4096, 65536, 1 << 20];
@@ -56,83 +62,105 @@ pub const WAYS: [&str; 2] = ["singly", "deferred"];
 pub const IPERF: [(&str, &str); 2] =
     [("iperf3_tcp", "iperf3 TCP"), ("iperf3_udp", "iperf3 UDP, 4156 bytes, received")];
 
-/// One run of a program.
-#[derive(Clone, Debug)]
-pub enum Item {
-    /// A raw limit.
-    Limit(&'static str),
-    /// A lean RoCEv2 program, before this program of perftest.
-    Lean(&'static str, &'static str),
-    /// Completion events.
-    Wake(&'static str),
-    /// Chains of all lengths, in both ways.
-    Chains,
-    /// iperf3, TCP or UDP.
-    Iperf(&'static str),
-    /// perftest: program with options, size, whether it is a latency program.
-    Perftest(&'static str, usize, bool),
-    /// UCX over tcp: test with options, size, whether it measures latency.
-    Ucx(&'static str, usize, bool),
-    /// All tasks of the program `places` at a place.
-    Place(&'static str),
+/// Both ends on the loopback interface.
+pub struct Loopbacks {
+    /// For perftest.
+    pub ends: Ends,
+    /// For UCX, which is faster with each end on a processor.
+    pub pinned: Ends,
 }
 
-/// The items of a round and the length of each measurement.
-pub struct Plan {
-    /// In the order of their runs. Raw limits stand between the programs that are compared with
-    /// them.
-    pub items: Vec<Item>,
-    /// Length of a measurement, without start and end.
-    pub time: Duration,
-}
-
-impl Plan {
-    /// The whole table, at these places; with shorter runs if `quick`.
-    pub fn new(quick: bool, places: &[&'static str]) -> Self {
-        let mut items = Vec::new();
-        // Measurements of sleeping and waking come first and together, because they are compared
-        // with each other.
-        let sleeping =
-            |l: &&str| matches!(*l, "udp_block" | "udp_epoll" | "eventfd_wake" | "eventfd_epoll");
-        let limits = LIMITS.iter().map(|(name, _)| *name);
-        items.extend(limits.clone().filter(sleeping).map(Item::Limit));
-        items.extend(WAKES.map(|(name, _)| Item::Wake(name)));
-        items.push(Item::Chains);
-        let raw = limits
-            .filter(|l| !sleeping(l) && ![UDP_8, LEAN[0], LEAN[1]].contains(l))
-            .map(Item::Limit);
-        let mut others = raw.chain(IPERF.map(|(name, _)| Item::Iperf(name)));
-        for size in SIZES {
-            items.extend(others.by_ref().take(2));
-            // The machine's speed changes within seconds, so each limit stands directly before the
-            // program that is compared with it.
-            items.extend((size == SIZES[0]).then_some(Item::Limit(UDP_8)));
-            items.extend(beside(&LATENCY, &UCX_LATENCY, size, true));
-            items.extend(beside(&BANDWIDTH, &UCX_BANDWIDTH, size, false));
-        }
-        items.extend(others);
-        items.push(Item::Perftest(SMALL_MTU, BIG, false));
-        items.extend(places.iter().map(|place| Item::Place(place)));
-        Self { items, time: Duration::from_millis(if quick { 300 } else { 700 }) }
+/// The items of a round, at these places, with measurements of this length. Raw limits stand
+/// between the programs that are compared with them.
+pub fn items(at: &Loopbacks, time: Duration, places: &[&'static str]) -> Vec<Item> {
+    let limit = |name| Item::figure("limits", name, time, None, move |v| vec![(raw_key(name), v)]);
+    let mut items = Vec::new();
+    // Measurements of sleeping and waking come first and together, because they are compared
+    // with each other.
+    let sleeping =
+        |l: &&str| matches!(*l, "udp_block" | "udp_epoll" | "eventfd_wake" | "eventfd_epoll");
+    let limits = LIMITS.iter().map(|(name, _)| *name);
+    items.extend(limits.clone().filter(sleeping).map(limit));
+    items.extend(WAKES.map(|(name, _)| {
+        Item::figure("wake", name, time, Some(WIRE), move |v| vec![(raw_key(name), v)])
+    }));
+    items.push(Item::new("chains", move |_, _| run::chains(time / 4)));
+    let raw = limits.filter(|l| !sleeping(l) && ![UDP_8, LEAN[0], LEAN[1]].contains(l)).map(limit);
+    let mut others = raw.chain(IPERF.map(|(name, _)| {
+        Item::new(name, move |_, _| Ok(vec![(raw_key(name), run::iperf(name, time)?)]))
+    }));
+    for size in SIZES {
+        items.extend(others.by_ref().take(2));
+        // The machine's speed changes within seconds, so each limit stands directly before the
+        // program that is compared with it.
+        items.extend((size == SIZES[0]).then(|| limit(UDP_8)));
+        items.extend(beside(at, time, &LATENCY, &UCX_LATENCY, size, true));
+        items.extend(beside(at, time, &BANDWIDTH, &UCX_BANDWIDTH, size, false));
     }
+    items.extend(others);
+    items.push(perftest(at, time, SMALL_MTU, BIG, false));
+    items.extend(places.iter().map(|&place| {
+        Item::new(place, move |samples, round| run::elsewhere(place, time, round, samples))
+    }));
+    items
+}
+
+/// Length of a measurement, without start and end.
+pub fn time(quick: bool) -> Duration {
+    Duration::from_millis(if quick { 300 } else { 700 })
+}
+
+fn perftest(
+    at: &Loopbacks,
+    time: Duration,
+    program: &'static str,
+    size: usize,
+    latency: bool,
+) -> Item {
+    let over = Over::Verbs { path: Some(WIRE), private: false };
+    let test = Test { program, size, latency, over };
+    Item::test(program, test, &at.ends, time, estimate(&test))
+}
+
+/// A low estimate of the messages per second, for the first round.
+fn estimate(test: &Test<'_>) -> First {
+    // The server of UCX's get answers over tcp only about once a millisecond.
+    First::Rate(match (test.latency, test.size) {
+        (true, _) if test.program == "ucp_get" => 300.0,
+        (true, 0..=4096) => 5_000.0,
+        (true, 4097..=65536) => 2_000.0,
+        (true, _) => 200.0,
+        (false, 0..=4096) => 50_000.0,
+        (false, 4097..=65536) => 5_000.0,
+        (false, _) => 500.0,
+    })
 }
 
 /// Each program of perftest, with its counterpart directly after it, and the lean program before
 /// the bandwidth of the largest size.
 fn beside(
+    at: &Loopbacks,
+    time: Duration,
     programs: &[&'static str],
     ucx: &[(&'static str, &'static str)],
     size: usize,
     latency: bool,
 ) -> Vec<Item> {
     let mut items = Vec::new();
-    for program in programs {
+    for &program in programs {
         if size == BIG && !latency {
-            items.extend(LEAN.map(|lean| Item::Lean(lean, program)));
+            // The table of limits shows the last one of the round.
+            let values = move |lean, v| vec![(lean_key(lean, program), v), (raw_key(lean), v)];
+            items.extend(
+                LEAN.map(|lean| Item::figure("limits", lean, time, None, move |v| values(lean, v))),
+            );
         }
-        items.push(Item::Perftest(program, size, latency));
-        let tests = ucx.iter().filter(|(_, beside)| beside == program);
-        items.extend(tests.map(|(test, _)| Item::Ucx(test, size, latency)));
+        items.push(perftest(at, time, program, size, latency));
+        let tests = ucx.iter().filter(|(_, beside)| *beside == program);
+        items.extend(tests.map(|&(program, _)| {
+            let test = Test { program, size, latency, over: Over::Ucx(TCP) };
+            Item::test(program, test, &at.pinned, time, estimate(&test))
+        }));
     }
     items
 }
@@ -192,14 +220,20 @@ impl Places {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use adverb_foreign::device::DeviceArgs;
 
     #[test]
     fn every_cell_of_the_table_is_planned() {
-        let items = Plan::new(true, &PLACES).items;
-        let count = |of: fn(&&Item) -> bool| items.iter().filter(of).count();
-        let perftest = count(|i| matches!(i, Item::Perftest(..)));
+        let device = DeviceArgs { dev: String::new(), gid: String::new() };
+        let ends = Ends::loopback(&device);
+        let at = Loopbacks { pinned: ends.clone(), ends };
+        let items = items(&at, Duration::ZERO, &PLACES);
+        let count = |program: &dyn Fn(&str) -> bool| {
+            items.iter().filter(|i| i.name.contains(" -s ") && program(&i.name)).count()
+        };
+        let perftest = count(&|name| name.starts_with("ib_"));
         assert_eq!(perftest, SIZES.len() * (LATENCY.len() + BANDWIDTH.len()) + 1);
-        let ucx = count(|i| matches!(i, Item::Ucx(..)));
+        let ucx = count(&|name| !name.starts_with("ib_"));
         assert_eq!(ucx, SIZES.len() * (UCX_LATENCY.len() + UCX_BANDWIDTH.len()));
         // Each lean program runs once before each bandwidth program.
         let lean = LEAN.len() * (BANDWIDTH.len() - 1);
