@@ -140,9 +140,9 @@ fn run_once(
     Ok(done.describe())
 }
 
-/// Adds the results of one run to the report. The test that was started last without a result hung
+/// Adds the results of one run, with this output, to the report. The test that was started last without a result hung
 /// or crashed.
-fn absorb(text: &str, hung: bool, how: &str, report: &mut Report) {
+pub fn absorb(text: &str, hung: bool, how: &str, report: &mut Report) {
     let mut open: Option<String> = None;
     for line in text.lines() {
         let mut f = line.splitn(3, '\t');

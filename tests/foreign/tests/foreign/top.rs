@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use adverb_foreign::cases::on_rig;
 use adverb_foreign::cc::compile;
-use adverb_foreign::device::loopback;
+use adverb_foreign::device::on_loopback;
 use adverb_foreign::process::{Finished, Program, Running, adverb, free_port};
 use adverb_foreign::suite::{Case, case};
 use adverb_foreign::{Verdict, require};
@@ -68,11 +68,10 @@ fn start(mode: &str) -> Result<Running, String> {
 
 /// TOP-3: both ends of a transfer are shown with their rates, and each names the other.
 fn transfer() -> Verdict {
-    let (lo, port) = (loopback()?, free_port()?.to_string());
-    let program =
-        Program::new("ib_write_bw", &["-d", &lo.dev, "-x", &lo.gid, "-D", "20", "-p", &port]);
+    let port = free_port()?;
+    let program = Program::new("ib_write_bw", &on_loopback("-x", &format!("-D 20 -p {port}"))?);
     let mut server = program.start()?;
-    server.wait_for_listener(port.parse().map_err(|e| format!("{e}"))?, LIMIT)?;
+    server.wait_for_listener(port, LIMIT)?;
     let _client = program.arg("127.0.0.1").start()?;
     let found = until("two ends with a rate", |found| {
         let ends = named(found, "ib_write_bw");
@@ -80,18 +79,14 @@ fn transfer() -> Verdict {
     })?;
     let ends = named(&found, "ib_write_bw");
     let sends = |end: &Value| end["rates"]["out_bytes"].as_u64() > Some(0);
-    let Some(sender) = ends.iter().find(|end| sends(end)) else { return Err(format!("{found:#}")) };
-    let Some(receiver) = ends.iter().find(|end| !sends(end)) else {
+    let of = |sends_it| ends.iter().find(|end| sends(end) == sends_it);
+    let (Some(sender), Some(receiver)) = (of(true), of(false)) else {
         return Err(format!("{found:#}"));
     };
-    require!(
-        receiver["rates"]["in_bytes"].as_u64() > Some(0),
-        "the receiver has no rate: {found:#}"
-    );
-    require!(
-        receiver["rates"]["in_messages"].as_u64() > Some(0),
-        "the receiver has no rate: {found:#}"
-    );
+    for rate in ["in_bytes", "in_messages"] {
+        let rate = receiver["rates"][rate].as_u64();
+        require!(rate > Some(0), "the receiver has no rate: {found:#}");
+    }
     for (end, other) in [(sender, receiver), (receiver, sender)] {
         let [pair] = list(end, "queue_pairs") else { return Err(format!("{found:#}")) };
         require!(pair["transport"] == "RC", "{found:#}");
@@ -182,8 +177,7 @@ fn stopped() -> Verdict {
     let found = until("both", |found| list(found, "processes").len() == 2)?;
     let receiver = named(&found, "receiver")[0]["pid"].clone();
     let kill = |signal: &str| {
-        let out = Program::new("kill", &[signal, &receiver.to_string()]).bare().run(LIMIT)?;
-        out.require_ok()
+        Program::new("kill", &[signal, &receiver.to_string()]).bare().run(LIMIT)?.require_ok()
     };
     kill("-STOP")?;
     let found = until("a stopped process", |found| list(found, "silent").len() == 1)?;

@@ -8,7 +8,7 @@ use adverb_foreign::cc::compile_with_c;
 use adverb_foreign::suite::{Case, case, short};
 use adverb_foreign::{Verdict, require};
 use adverb_programs::crates_io::{self, Crate};
-use adverb_programs::skips::{ignored, parse};
+use adverb_programs::skips::{self, ignored, parse};
 use adverb_programs::stage::Stage;
 use adverb_programs::{data_dir, fetch, source_dir};
 
@@ -65,9 +65,7 @@ const DEVICES: [(&str, Device); 3] =
     [("closed", Device::Closed), ("open", Device::Open), ("mixed", Device::Mixed)];
 
 pub fn before() -> Verdict {
-    for (name, reason) in parse(LEFT_OUT) {
-        println!("loops leaves out {name}: {reason}");
-    }
+    skips::print("loops", LEFT_OUT);
     Ok(())
 }
 

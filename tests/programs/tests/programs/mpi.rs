@@ -9,7 +9,7 @@ use adverb_foreign::Verdict;
 use adverb_foreign::suite::{Case, by_length, case, short};
 use adverb_programs::fetch::{self, PYTHON};
 use adverb_programs::openmpi::{TRANSPORTS, compile, launch};
-use adverb_programs::skips::parse;
+use adverb_programs::skips;
 use adverb_programs::stage::PATHS;
 use adverb_programs::{data_dir, source_dir};
 
@@ -24,9 +24,7 @@ const LEFT_OUT: &str = include_str!("../../data/mpi4py_left_out.txt");
 const SHORT: [&str; 3] = ["test_p2p_buf", "test_cco_buf", "test_msgspec"];
 
 pub fn before() -> Verdict {
-    for (name, reason) in parse(LEFT_OUT) {
-        println!("mpi4py leaves out {name}: {reason}");
-    }
+    skips::print("mpi4py", LEFT_OUT);
     Ok(())
 }
 
