@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::process::{Finished, Running, adverb, start};
 
 /// MTU of Ethernet.
-pub const ETHERNET: u32 = 1500;
+const ETHERNET: u32 = 1500;
 
 /// Makes a cable of `$mtu` bytes to a second namespace. The first namespace has the address
 /// 192.0.2.1, the other one 192.0.2.2. `ip netns exec other COMMAND` runs a program there.

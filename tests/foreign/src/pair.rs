@@ -144,13 +144,6 @@ impl Pair {
         self
     }
 
-    /// Adds arguments to the server only.
-    #[must_use]
-    pub fn server_arg(mut self, arg: &str) -> Self {
-        self.server = self.server.arg(arg);
-        self
-    }
-
     /// Gives the `adverb run` of both ends an option.
     #[must_use]
     pub fn option(mut self, name: &str, value: &str) -> Self {

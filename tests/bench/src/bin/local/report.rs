@@ -204,6 +204,11 @@ fn private(samples: &Samples<Key>) -> String {
     section("Same host: memory that peers do not map", &head, rows)
 }
 
+/// A figure in another unit.
+fn shown(value: Option<f64>, by: f64, unit: &str) -> String {
+    value.map_or("failed".to_string(), |v| format!("{}{unit}", number(v * by)))
+}
+
 /// Durations of `ibv_reg_mr` and `ibv_dereg_mr` for memory written by the program before.
 fn registering(mapped: &Once, unmapped: &Once) -> String {
     let head =
@@ -219,12 +224,8 @@ fn registering(mapped: &Once, unmapped: &Once) -> String {
         for (once, adopt) in [(mapped, "on"), (unmapped, "off")] {
             let cells = ["reg", "dereg"].map(|call| {
                 let seconds = once.get(&format!("{call}_{name}"));
-                let shown = |by: fn(f64, f64) -> f64, unit: &str| {
-                    seconds.map_or("failed".to_string(), |s| {
-                        format!("{} {unit}", number(by(s, bytes)))
-                    })
-                };
-                [shown(|s, _| s * 1e6, "µs"), shown(|s, bytes| bytes / s * 1e-9, "GB/s")]
+                let rate = seconds.map(|seconds| bytes / seconds);
+                [shown(seconds, 1e6, " µs"), shown(rate, 1e-9, " GB/s")]
             });
             let mut row = vec![what.to_string(), adopt.to_string()];
             row.extend(cells.into_iter().flatten());
@@ -239,9 +240,6 @@ fn allocating(once: &Once) -> String {
     let head = ["bytes", "no device", "a device", "to none", "one of 16 registered", "to none"];
     let rows = [4 << 10, 64 << 10, 1 << 20, 4 << 20].map(|size| {
         let value = |when: &str| once.get(&format!("alloc_{when}_{size}"));
-        let shown = |value: Option<f64>, by: f64, unit: &str| {
-            value.map_or("failed".to_string(), |v| format!("{}{unit}", number(v * by)))
-        };
         let mut row = vec![size_name(size), shown(value("plain"), 1e9, " ns")];
         for when in ["open", "registered"] {
             let ratio = value(when).zip(value("plain")).map(|(with, without)| with / without);
@@ -254,8 +252,7 @@ fn allocating(once: &Once) -> String {
 
 /// Memory, latency by the number of queue pairs, the mesh, and idle queue pairs.
 fn scaling(idle: &Once, scale: &Once) -> String {
-    let shown =
-        |value: Option<f64>, by: f64| value.map_or("failed".to_string(), |v| number(v * by));
+    let shown = |value, by| shown(value, by, "");
     let count = |value: Option<f64>| value.map_or("failed".to_string(), |v| v.to_string());
     let head = ["queue pairs, in turn", "SEND, ns", "to one", "WRITE, ns", "to one"];
     let rows = scale.endings("pair_send_ratio_").into_iter().map(|count| {
