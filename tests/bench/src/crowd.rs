@@ -11,7 +11,7 @@ use adverb_device::engine::{SendFlags, SendOp, WcStatus};
 use adverb_device::{CompChannel, Cq, Errno, Qp};
 
 use crate::Result;
-use crate::world::{World, post, receive, request};
+use crate::world::{World, failed, post, receive, request};
 
 /// Depth of each queue of a queue pair.
 const DEPTH: u32 = 16;
@@ -61,10 +61,6 @@ pub struct Crowd {
     message: usize,
     /// Buffer in which a message is made or verified.
     scratch: Vec<u8>,
-}
-
-fn failed(what: &str) -> impl Fn(adverb_device::Error) -> String + '_ {
-    move |e| format!("{what}: {e}")
 }
 
 /// The word at index `place` of message number `count` between two queue pairs. No two words are

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use adverb_foreign::device::Loopback;
+use adverb_foreign::device::DeviceArgs;
 use adverb_foreign::pair::{Pair, PairOutcome};
 use adverb_foreign::process::Program;
 
@@ -15,7 +15,7 @@ pub struct PairEnd {
     /// A command that starts the program: `taskset`, `ip netns exec`, or nothing.
     pub before: Vec<String>,
     /// Adverb's device.
-    pub device: Loopback,
+    pub device: DeviceArgs,
     /// The network interface of the device.
     pub interface: String,
 }
@@ -44,7 +44,7 @@ pub struct Ends {
 impl Ends {
     /// Both ends on the loopback interface.
     #[must_use]
-    pub fn loopback(device: &Loopback) -> Self {
+    pub fn loopback(device: &DeviceArgs) -> Self {
         let end =
             PairEnd { before: Vec::new(), device: device.clone(), interface: "lo".to_string() };
         Self { server: end.clone(), client: end, host: "127.0.0.1".to_string() }

@@ -17,6 +17,7 @@
 pub mod cc;
 pub mod crowd;
 pub mod ends;
+pub mod items;
 pub mod lean;
 pub mod machine;
 pub mod member;

@@ -1,6 +1,7 @@
 //! Two processes: this program starts itself a second time. The standard streams of the second
 //! process are the channel between them.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -140,23 +141,19 @@ impl Drop for Other {
     }
 }
 
+/// This program again, behind a command that starts it elsewhere.
 fn myself(before: &[String], cpu: Option<usize>, args: &[String]) -> Result<Command> {
     let exe = std::env::current_exe().map_err(|e| format!("own path: {e}"))?;
-    let mut command = match before.split_first() {
-        Some((program, more)) => {
-            let mut command = Command::new(program);
-            command.args(more).arg(exe);
-            command
-        }
-        None => Command::new(exe),
-    };
+    let mut line = before.iter().map(OsString::from).chain([exe.into()]);
+    let mut command = Command::new(line.next().unwrap_or_default());
+    command.args(line);
     command.arg(CHILD).arg(cpu.map_or(ANY.to_string(), |c| c.to_string())).args(args);
     // Connections by address use this device, too.
     command.env("ADVERB_DEVICES", "lo");
     Ok(command)
 }
 
-fn spawn(mut command: Command) -> Result<Other> {
+fn spawn(command: &mut Command) -> Result<Other> {
     let mut child = command.spawn().map_err(|e| format!("second process: {e}"))?;
     let lines = child.stdout.take().map(BufReader::new);
     Ok(Other { child, lines })
@@ -164,14 +161,12 @@ fn spawn(mut command: Command) -> Result<Other> {
 
 /// Starts the second process on a processor. [`Other::line`] reads its output.
 pub fn start(cpu: usize, args: &[String]) -> Result<Other> {
-    start_with(&[], cpu, args)
+    talk(Some(cpu), args)
 }
 
 /// The same behind a command that starts the process elsewhere.
 pub fn start_with(before: &[String], cpu: usize, args: &[String]) -> Result<Other> {
-    let mut command = myself(before, Some(cpu), args)?;
-    command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    spawn(command)
+    spawn(myself(before, Some(cpu), args)?.stdin(Stdio::piped()).stdout(Stdio::piped()))
 }
 
 /// The same on a given processor, or unpinned. [`Other::say`] sends lines to the process, which
@@ -193,8 +188,7 @@ pub fn talk_with(
             None => command.env_remove(name),
         };
     }
-    command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    spawn(command)
+    spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()))
 }
 
 /// Two eventfds, one for each direction, with a process of the given kind as an echo.
@@ -206,8 +200,7 @@ pub fn eventfds(cpu: usize, kind: &str) -> Result<(File, File, Other)> {
     };
     let ((there, stdin), (back, stdout)) = (pair()?, pair()?);
     let mut command = myself(&[], Some(cpu), &[kind.to_string()])?;
-    command.stdin(stdin).stdout(stdout);
-    Ok((there, back, spawn(command)?))
+    Ok((there, back, spawn(command.stdin(stdin).stdout(stdout))?))
 }
 
 /// The child's ends of [`eventfds`].

@@ -8,6 +8,8 @@ use adverb_foreign::process::{Program, words};
 
 use crate::Result;
 use crate::ends::{Ends, PairEnd};
+use crate::report::{Key, What};
+use crate::ucx;
 
 /// Time limit of a run: a longer run hangs, or is too slow for a figure.
 pub const LIMIT: Duration = Duration::from_secs(15);
@@ -105,6 +107,18 @@ pub enum Figures {
 }
 
 impl Figures {
+    /// The values by unit, for the name and size of a program.
+    #[must_use]
+    pub fn values(self, name: &str, size: usize) -> Vec<(Key, f64)> {
+        let key = |what| Key::new(name, size, what);
+        match self {
+            Figures::Latency { median, .. } => vec![(key(What::Latency), median)],
+            Figures::Stream { bytes, messages } => {
+                vec![(key(What::Bytes), bytes), (key(What::Messages), messages)]
+            }
+        }
+    }
+
     /// Messages per second. A latency counts as half a round trip, so a run of another latency
     /// program becomes half as long, without harm.
     #[must_use]
@@ -122,29 +136,66 @@ pub fn iterations(rate: f64, time: Duration, most: usize) -> usize {
     ((rate * time.as_secs_f64()) as usize).clamp(100, most)
 }
 
-/// A program of perftest for one message size.
+/// A program of perftest, or a test of `ucx_perftest`, for one message size.
 #[derive(Clone, Copy, Debug)]
-pub struct Perftest<'a> {
-    /// Program and options.
+pub struct Test<'a> {
+    /// Program or test, and options.
     pub program: &'a str,
     /// Bytes of a message.
     pub size: usize,
-    /// Whether the program measures latency.
+    /// Whether the test measures latency.
     pub latency: bool,
-    /// Value of [`PATH`], if set.
-    pub path: Option<&'a str>,
-    /// The peer maps none of the programs' allocations (`ADVERB_ADOPT=off`).
-    pub private: bool,
+    /// What carries the messages.
+    pub over: Over<'a>,
 }
 
-impl Perftest<'_> {
-    /// Runs `n` iterations between two ends. A latency comes from all measured round trips, because
-    /// the program's own table rounds to hundredths of a microsecond.
+/// What carries the messages of a test.
+#[derive(Clone, Copy, Debug)]
+pub enum Over<'a> {
+    /// Adverb's verbs: perftest.
+    Verbs {
+        /// Value of [`PATH`], if set.
+        path: Option<&'a str>,
+        /// The peer maps none of the programs' allocations (`ADVERB_ADOPT=off`).
+        private: bool,
+    },
+    /// UCX over these transports (`UCX_TLS`), without Adverb.
+    Ucx(&'a str),
+    /// UCX over these transports, on Adverb's device.
+    UcxOnAdverb(&'a str),
+}
+
+impl Test<'_> {
+    /// Runs `n` iterations between two ends.
     ///
     /// # Errors
     /// The program failed or printed something else; with its output.
     pub fn run(&self, ends: &Ends, n: usize) -> Result<Figures> {
-        let out = ends.run(|end| self.program(end, n), LIMIT)?;
+        match self.over {
+            Over::Verbs { path, private } => self.perftest(ends, n, path, private),
+            Over::Ucx(tls) => ucx::run(self, ends, n, tls, false),
+            Over::UcxOnAdverb(tls) => ucx::run(self, ends, n, tls, true),
+        }
+    }
+
+    /// The latencies of a message: half a round trip is quoted, but the whole one for READ and
+    /// atomics.
+    #[must_use]
+    pub fn trips(&self) -> f64 {
+        let whole = ["ib_read", "ib_atomic", "ucp_get", "ucp_fadd"];
+        if whole.iter().any(|start| self.program.starts_with(start)) { 1.0 } else { 2.0 }
+    }
+
+    /// A latency comes from all measured round trips, because the program's own table rounds to
+    /// hundredths of a microsecond.
+    fn perftest(
+        &self,
+        ends: &Ends,
+        n: usize,
+        path: Option<&str>,
+        private: bool,
+    ) -> Result<Figures> {
+        let out = ends.run(|end| self.program(end, n, path, private), LIMIT)?;
         if !both_ok(&out) {
             return Err(shown(&out));
         }
@@ -154,16 +205,12 @@ impl Perftest<'_> {
         found.ok_or_else(|| shown(&out))
     }
 
-    fn program(&self, end: &PairEnd, n: usize) -> Program {
+    fn program(&self, end: &PairEnd, n: usize, path: Option<&str>, private: bool) -> Program {
         let more = if self.latency { "-H" } else { "-N" };
-        let device = &end.device;
-        let line = format!(
-            "{} -F -d {} -x {} -s {} -n {n} {more}",
-            self.program, device.dev, device.gid, self.size
-        );
-        let program = end.program(&words(line));
-        let program = self.path.into_iter().fold(program, |p, path| p.env(PATH, path));
-        if self.private { program.env("ADVERB_ADOPT", "off") } else { program }
+        let args = end.device.args("-x", &format!("-F -s {} -n {n} {more}", self.size)).join(" ");
+        let program = end.program(&words(format!("{} {args}", self.program)));
+        let program = path.into_iter().fold(program, |p, path| p.env(PATH, path));
+        if private { program.env("ADVERB_ADOPT", "off") } else { program }
     }
 }
 

@@ -86,42 +86,75 @@ pub fn value<K: Ord>(samples: &Samples<K>, key: &K, scale: f64) -> String {
     cell(samples.series(key).map(|s| s.scaled(scale)), samples.rounds)
 }
 
-/// Whether less is better.
-pub trait Figure {
-    /// Whether the figure is a time.
-    fn is_time(&self) -> bool;
+/// Units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum What {
+    /// Seconds.
+    Latency,
+    /// Bytes per second.
+    Bytes,
+    /// Messages per second.
+    Messages,
+    /// Another number.
+    Number,
+}
+
+/// Identifies a series of values.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    /// A program, a test of UCX, a limit, or a figure of another program.
+    pub name: String,
+    /// Bytes of a message; 0 without messages.
+    pub size: usize,
+    /// Unit.
+    pub what: What,
+}
+
+impl Key {
+    /// The key of a program or limit.
+    #[must_use]
+    pub fn new(name: impl Into<String>, size: usize, what: What) -> Self {
+        Self { name: name.into(), size, what }
+    }
 
     /// Scale and name of the unit in tables, of seconds or bytes per second.
-    fn unit(&self) -> (f64, &'static str) {
-        if self.is_time() { (1e6, "µs") } else { (1e-9, "GB/s") }
+    #[must_use]
+    pub fn unit(&self) -> (f64, &'static str) {
+        if self.what == What::Latency { (1e6, "µs") } else { (1e-9, "GB/s") }
+    }
+
+    /// The function that chooses the better of two values.
+    fn better(&self) -> fn(f64, f64) -> f64 {
+        if self.what == What::Latency { f64::min } else { f64::max }
     }
 }
 
+/// The quotients of a value and the best of others, round by round.
+#[must_use]
+pub fn ratio(samples: &Samples<Key>, of: &Key, to: &[Key]) -> Option<Series> {
+    samples.ratio(of, to, of.better())
+}
+
 /// A comparison.
-pub struct Ratio<K> {
+pub struct Ratio {
     /// The name in the table.
     pub name: String,
     /// The value.
-    pub of: K,
+    pub of: Key,
     /// The divisor: the best of these.
-    pub to: Vec<K>,
+    pub to: Vec<Key>,
     /// The goal.
     pub bar: Option<Bar>,
     /// Whether the divisor is a limit of the machine.
     pub limit: bool,
 }
 
-impl<K: Ord + Figure> Ratio<K> {
-    /// The ratio of each round. The divisor of a time is the shortest, of others the largest.
-    #[must_use]
-    pub fn found(&self, samples: &Samples<K>) -> Option<Series> {
-        samples.ratio(&self.of, &self.to, if self.of.is_time() { f64::min } else { f64::max })
-    }
-
+impl Ratio {
     /// A row of a table of bars.
     #[must_use]
-    pub fn row(&self, samples: &Samples<K>) -> Vec<String> {
-        bar_row(&self.name, self.found(samples), self.bar, self.limit, samples.rounds)
+    pub fn row(&self, samples: &Samples<Key>) -> Vec<String> {
+        let found = ratio(samples, &self.of, &self.to);
+        bar_row(&self.name, found, self.bar, self.limit, samples.rounds)
     }
 }
 

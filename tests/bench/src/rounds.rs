@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 
+use crate::items::Item;
+use crate::report::{self, Key};
 use crate::series::Samples;
-use crate::{Result, machine, report};
+use crate::{Result, machine};
 
 /// Measures a half of BENCHMARKS.md and writes it there; `scripts/bench` calls it
 #[derive(Debug, clap::Parser)]
@@ -80,12 +82,7 @@ pub fn fill(
 }
 
 /// Runs all items in every round. After `budget` the rest is left out, and a failure says so.
-pub fn rounds<I, K: Ord>(
-    items: &[I],
-    budget: Duration,
-    samples: &mut Samples<K>,
-    mut run: impl FnMut(&I, usize, &mut Samples<K>),
-) {
+pub fn rounds(items: &[Item], budget: Duration, samples: &mut Samples<Key>) {
     let start = Instant::now();
     for round in 0..samples.rounds {
         for (n, item) in items.iter().enumerate() {
@@ -96,7 +93,7 @@ pub fn rounds<I, K: Ord>(
                 return;
             }
             eprint!("\rround {} of {}: {} of {}   ", round + 1, samples.rounds, n + 1, items.len());
-            run(item, round, samples);
+            item.run(samples, round);
         }
     }
 }
@@ -104,6 +101,7 @@ pub fn rounds<I, K: Ord>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::What;
 
     #[test]
     fn options_are_read() {
@@ -122,16 +120,21 @@ mod tests {
 
     #[test]
     fn what_there_is_no_time_for_is_said_to_be_left_out() {
-        let mut samples: Samples<u8> = Samples::new(3);
-        let mut ran = Vec::new();
-        rounds(&["a", "b"], Duration::from_secs(60), &mut samples, |i, round, _| {
-            ran.push((*i, round))
+        let mut samples = Samples::new(3);
+        let key = |name: &'static str| Key::new(name, 0, What::Number);
+        let items = ["a", "b"].map(|name| {
+            Item::new(name, move |_, round| {
+                std::thread::sleep(Duration::from_millis(1));
+                Ok(vec![(key(name), round as f64)])
+            })
         });
-        assert_eq!(ran, [("a", 0), ("b", 0), ("a", 1), ("b", 1), ("a", 2), ("b", 2)]);
+        rounds(&items, Duration::from_secs(60), &mut samples);
+        for name in ["a", "b"] {
+            let ran = samples.series(&key(name)).unwrap();
+            assert_eq!((ran.count, ran.min, ran.max), (3, 0.0, 2.0));
+        }
         assert!(samples.failures.is_empty());
-        rounds(&["a"], Duration::ZERO, &mut samples, |_, _, _| {
-            std::thread::sleep(Duration::from_millis(1))
-        });
+        rounds(&items, Duration::ZERO, &mut samples);
         assert_eq!(samples.failures.len(), 1, "{:?}", samples.failures);
     }
 }

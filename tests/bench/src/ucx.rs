@@ -4,47 +4,30 @@ use adverb_foreign::process::words;
 
 use crate::Result;
 use crate::ends::{Ends, PairEnd};
-use crate::programs::{Figures, LIMIT, both_ok, shown};
+use crate::programs::{Figures, LIMIT, Test, both_ok, shown};
 
 /// The transport over the kernel's TCP.
 pub const TCP: &str = "tcp";
 
-/// A test of `ucx_perftest` for one message size.
-#[derive(Clone, Copy, Debug)]
-pub struct Ucx<'a> {
-    /// Test and options.
-    pub test: &'a str,
-    /// Transports (`UCX_TLS`).
-    pub tls: &'a str,
-    /// Runs under `adverb run`, on Adverb's device.
-    pub over: bool,
-    /// Bytes of a message.
-    pub size: usize,
-    /// Whether the test measures latency.
-    pub latency: bool,
-}
-
-impl Ucx<'_> {
-    /// Runs `n` iterations between two ends.
-    ///
-    /// # Errors
-    /// The program failed or printed something else; with its output.
-    pub fn run(&self, ends: &Ends, n: usize) -> Result<Figures> {
-        let Self { test, tls, over, size, latency } = *self;
-        let end = |end: &PairEnd, more: &str| {
-            let program = end.program(&words(format!("ucx_perftest {more}"))).env("UCX_TLS", tls);
-            let program = if over { program } else { program.bare() };
-            match (over, tls) {
-                (true, _) => program.env("UCX_NET_DEVICES", format!("{}:1", end.device.dev)),
-                (false, TCP) => program.env("UCX_NET_DEVICES", &end.interface),
-                (false, _) => program,
-            }
-        };
-        let client = format!("-t {test} -s {size} -n {n} -w {} -v -f", n / 10);
-        let out = ends.run_two(end(&ends.server, ""), end(&ends.client, &client), LIMIT)?;
-        let found = figures(&out.client.text, latency).filter(|_| both_ok(&out));
-        found.ok_or_else(|| shown(&out))
-    }
+/// Runs `n` iterations of a test between two ends. `adverb` says whether under `adverb run`, on
+/// Adverb's device.
+///
+/// # Errors
+/// The program failed or printed something else; with its output.
+pub fn run(test: &Test<'_>, ends: &Ends, n: usize, tls: &str, adverb: bool) -> Result<Figures> {
+    let end = |end: &PairEnd, more: &str| {
+        let program = end.program(&words(format!("ucx_perftest {more}"))).env("UCX_TLS", tls);
+        let program = if adverb { program } else { program.bare() };
+        match (adverb, tls) {
+            (true, _) => program.env("UCX_NET_DEVICES", format!("{}:1", end.device.dev)),
+            (false, TCP) => program.env("UCX_NET_DEVICES", &end.interface),
+            (false, _) => program,
+        }
+    };
+    let client = format!("-t {} -s {} -n {n} -w {} -v -f", test.program, test.size, n / 10);
+    let out = ends.run_two(end(&ends.server, ""), end(&ends.client, &client), LIMIT)?;
+    let found = figures(&out.client.text, test.latency).filter(|_| both_ok(&out));
+    found.ok_or_else(|| shown(&out))
 }
 
 /// Parses the output of `ucx_perftest -v -f`: a line of names and a line of values.

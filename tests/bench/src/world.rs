@@ -34,7 +34,8 @@ pub struct World {
     path: AddressVector,
 }
 
-fn failed(what: &str) -> impl Fn(adverb_device::Error) -> String + '_ {
+/// Puts what was tried before an error of the device.
+pub fn failed(what: &str) -> impl Fn(adverb_device::Error) -> String + '_ {
     move |e| format!("{what}: {e}")
 }
 

@@ -10,7 +10,41 @@
 pub mod build;
 mod table;
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use adverb_foreign::cases::on_rig;
+use adverb_foreign::process::{Finished, Program};
 pub use table::MISTAKES;
+
+/// Time limit of a right program, in seconds. It may meet a slow machine.
+pub const RIGHT_SECONDS: u64 = 40;
+/// Margin beyond all other times.
+const GRACE: u64 = 20;
+
+/// The names of all files in `c/`.
+#[must_use]
+pub fn programs() -> BTreeSet<&'static str> {
+    MISTAKES.iter().map(|m| m.program).collect()
+}
+
+/// Runs a program of the corpus with a time limit of its own, and a hunt or a replay of it for
+/// `hunted` seconds.
+///
+/// # Errors
+/// The program cannot be started.
+pub fn run(program: Program, seconds: u64, hunted: u64) -> Result<Finished, String> {
+    let program = on_rig(program)?.env("CORPUS_SECONDS", seconds.to_string());
+    program.run(Duration::from_secs(seconds + hunted + GRACE))
+}
+
+/// Whether a text names this line of a file, and not a line whose number begins with the same
+/// digits.
+#[must_use]
+pub fn names_line(text: &str, line: &str) -> bool {
+    let ends = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_digit());
+    text.match_indices(line).any(|(at, _)| ends(&text[at + line.len()..]))
+}
 
 /// The tools that should name the mistake, from the mildest to the strongest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

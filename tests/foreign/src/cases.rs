@@ -86,10 +86,16 @@ fn table(program: &str) -> Result<Vec<(Option<String>, String)>, String> {
 /// The program does not compile, or there is no loopback device.
 pub fn rig<S: AsRef<str>>(name: &str, libraries: &[&str], args: &[S]) -> Result<Program, String> {
     let built = if libraries.is_empty() { compile(name) } else { compile_linked(name, libraries) }?;
+    on_rig(Program::new(built.display().to_string(), args))
+}
+
+/// The program on the loopback device, which it finds in two variables.
+///
+/// # Errors
+/// There is no loopback device.
+pub fn on_rig(program: Program) -> Result<Program, String> {
     let lo = loopback()?;
-    Ok(Program::new(built.display().to_string(), args)
-        .env("RIG_DEV", lo.dev)
-        .env("RIG_GID", lo.gid))
+    Ok(program.env("RIG_DEV", lo.dev).env("RIG_GID", lo.gid))
 }
 
 /// Runs a program of `c/` on the loopback device. The exit status must be 0, and the output must
@@ -98,9 +104,7 @@ pub fn rig<S: AsRef<str>>(name: &str, libraries: &[&str], args: &[S]) -> Result<
 /// # Errors
 /// The output of the program.
 pub fn run_rig(name: &str, args: &[&str], words: &str, limit: Duration) -> Verdict {
-    let out = rig(name, &[], args)?.run(limit)?;
-    out.require_ok()?;
-    if out.text.contains(words) { Ok(()) } else { Err(out.describe()) }
+    rig(name, &[], args)?.run_ok(limit)?.require_words(&[words])
 }
 
 /// Judges a case: `words` in the output, or `skip REASON` with status 77.
@@ -113,5 +117,5 @@ pub fn ok_or_skipped(out: &Finished, words: &str) -> Result<Completion, String> 
         return Ok(Completion::ignored_with(reason));
     }
     out.require_ok()?;
-    if out.text.contains(words) { Ok(Completion::Completed) } else { Err(out.describe()) }
+    out.require_words(&[words]).map(|()| Completion::Completed)
 }

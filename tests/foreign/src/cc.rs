@@ -25,10 +25,8 @@ pub fn compile(name: &str) -> Result<PathBuf, String> {
 /// # Errors
 /// The compiler's messages.
 pub fn compile_linked(name: &str, libraries: &[&str]) -> Result<PathBuf, String> {
-    let cc = std::env::var("CC").unwrap_or_else(|_| "cc".to_string());
-    let flags: Vec<_> =
-        ["-O2", "-Wl,--no-as-needed"].into_iter().chain(libraries.iter().copied()).collect();
-    compile_with(&cc, &flags, &source_dir().join(format!("{name}.c")), name)
+    let flags = [&["-O2", "-Wl,--no-as-needed"], libraries].concat();
+    compile_with_c(&flags, &source_dir().join(format!("{name}.c")), name)
 }
 
 /// Like [`compile`], for a source file in any directory; `name` is the name of the program.
@@ -36,8 +34,15 @@ pub fn compile_linked(name: &str, libraries: &[&str]) -> Result<PathBuf, String>
 /// # Errors
 /// The compiler's messages.
 pub fn compile_file(source: &Path, name: &str) -> Result<PathBuf, String> {
-    let cc = std::env::var("CC").unwrap_or_else(|_| "cc".to_string());
-    compile_with(&cc, &["-O2"], source, name)
+    compile_with_c(&["-O2"], source, name)
+}
+
+/// Like [`compile_file`], with flags of the caller.
+///
+/// # Errors
+/// The compiler's messages.
+pub fn compile_with_c(flags: &[&str], source: &Path, name: &str) -> Result<PathBuf, String> {
+    compile_with(&std::env::var("CC").unwrap_or_else(|_| "cc".to_string()), flags, source, name)
 }
 
 /// Like [`compile_file`], with a compiler and flags of the caller. A process compiles each program

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use crate::process::Program;
+use crate::process::{Program, words};
 
 /// One device of `ibv_devinfo -v`.
 #[derive(Clone, Debug, Default)]
@@ -91,27 +91,46 @@ fn listed(devinfo: &Program) -> Result<Vec<Device>, String> {
     if list.is_empty() { Err(format!("no device:\n{}", out.describe())) } else { Ok(list) }
 }
 
-/// The device with the RoCE v2 GID of 127.0.0.1, and the index of this GID.
+/// A device and a GID index, as arguments of programs.
 #[derive(Clone, Debug)]
-pub struct Loopback {
+pub struct DeviceArgs {
     /// Device name.
     pub dev: String,
-    /// GID index of `::ffff:127.0.0.1`.
+    /// GID index.
     pub gid: String,
+}
+
+impl DeviceArgs {
+    /// Arguments that choose the device, and the GID by the option `gid`, before `more`.
+    pub fn args(&self, gid: &str, more: &str) -> Vec<String> {
+        words(format!("-d {} {gid} {} {more}", self.dev, self.gid))
+    }
+
+    /// The first of these devices with a GID.
+    pub fn with_gid(devices: &[Device], gid: Ipv6Addr) -> Option<Self> {
+        devices.iter().find_map(|device| {
+            let index = device.gid_index(gid)?;
+            Some(Self { dev: device.name.clone(), gid: index.to_string() })
+        })
+    }
 }
 
 /// The device with the RoCE v2 GID of 127.0.0.1, on which all pairs run.
 ///
 /// # Errors
 /// No device has this GID.
-pub fn loopback() -> Result<Loopback, String> {
+pub fn loopback() -> Result<DeviceArgs, String> {
     let gid = Ipv4Addr::LOCALHOST.to_ipv6_mapped();
-    for device in devices()? {
-        if let Some(index) = device.gid_index(gid) {
-            return Ok(Loopback { dev: device.name.clone(), gid: index.to_string() });
-        }
-    }
-    Err(format!("no device has the RoCE v2 GID {gid}: {:?}", devices()?))
+    DeviceArgs::with_gid(devices()?, gid)
+        .ok_or_else(|| format!("no device has the RoCE v2 GID {gid}: {:?}", devices()))
+}
+
+/// Arguments that choose the loopback device, and its GID by the option `gid`, before `more`.
+///
+/// # Errors
+/// As [`loopback`].
+pub fn on_loopback(gid: &str, more: &str) -> Result<Vec<String>, String> {
+    Ok(loopback()?.args(gid, more))
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ pub mod machine;
 pub mod pair;
 pub mod process;
 pub mod pyverbs;
+pub mod scratch;
 pub mod sockets;
 pub mod suite;
 pub mod tshark;

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::Verdict;
 use crate::process::{Finished, Program, Running, free_port};
 
 /// Time limit for a server to listen.
@@ -33,7 +34,7 @@ pub enum Listener {
     /// An id of the connection manager in a port space, found by its abstract socket name.
     Id(u64),
     /// A function that waits for the server.
-    By(fn(&mut Running, u16) -> Result<(), String>),
+    By(fn(&mut Running, u16) -> Verdict),
 }
 
 impl Listener {
@@ -41,7 +42,7 @@ impl Listener {
     ///
     /// # Errors
     /// The server ends or the time is over before.
-    pub fn wait(self, server: &mut Running, port: u16) -> Result<(), String> {
+    pub fn wait(self, server: &mut Running, port: u16) -> Verdict {
         let space = match self {
             Self::Socket => return server.wait_for_listener(port, LISTEN_LIMIT),
             Self::By(wait) => return wait(server, port),
@@ -143,13 +144,6 @@ impl Pair {
         self
     }
 
-    /// Adds arguments to the server only.
-    #[must_use]
-    pub fn server_arg(mut self, arg: &str) -> Self {
-        self.server = self.server.arg(arg);
-        self
-    }
-
     /// Gives the `adverb run` of both ends an option.
     #[must_use]
     pub fn option(mut self, name: &str, value: &str) -> Self {
@@ -209,10 +203,8 @@ impl Pair {
     /// Both command lines with their output.
     pub fn run_ok(&self) -> Result<PairOutcome, String> {
         let outcome = self.run()?;
-        if outcome.server.ok() && (self.ended_well)(&outcome.client) {
-            return Ok(outcome);
-        }
-        Err(outcome.describe())
+        outcome.require(outcome.server.ok() && (self.ended_well)(&outcome.client))?;
+        Ok(outcome)
     }
 
     /// Waits for the end of both processes, at most until the limit. An end without its peer may
@@ -247,5 +239,13 @@ impl PairOutcome {
     /// Command lines, statuses and output of both processes.
     pub fn describe(&self) -> String {
         format!("client: {}\nserver: {}", self.client.describe(), self.server.describe())
+    }
+
+    /// Fails with the output of both unless the condition holds.
+    ///
+    /// # Errors
+    /// Command lines, statuses and output of both processes.
+    pub fn require(&self, holds: bool) -> Verdict {
+        if holds { Ok(()) } else { Err(self.describe()) }
     }
 }

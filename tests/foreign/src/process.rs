@@ -2,12 +2,18 @@
 
 use std::ffi::OsStr;
 use std::io::Read;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use crate::Verdict;
+
+mod finished;
+
+pub use finished::{Finished, columns};
 
 /// Pause between two checks of a wait.
 const TICK: Duration = Duration::from_millis(5);
@@ -77,6 +83,11 @@ impl Program {
         Self { argv, env: Vec::new(), options: Vec::new(), bare: false }
     }
 
+    /// The program of a file, without arguments, under `adverb run --`.
+    pub fn of_file(path: &Path) -> Self {
+        Self::new::<&str>(path.display().to_string(), &[])
+    }
+
     /// A command line, under `adverb run --`.
     pub fn of_line(line: &str) -> Self {
         let words = words(line);
@@ -121,6 +132,12 @@ impl Program {
         self
     }
 
+    /// Adds arguments.
+    #[must_use]
+    pub fn args(self, args: &[&str]) -> Self {
+        args.iter().fold(self, |program, arg| program.arg(*arg))
+    }
+
     /// Sets an environment variable of the program.
     #[must_use]
     pub fn env(mut self, name: &str, value: impl Into<String>) -> Self {
@@ -163,6 +180,14 @@ impl Program {
     /// The program cannot be started. An exit status other than 0 is no error here.
     pub fn run(&self, limit: Duration) -> Result<Finished, String> {
         Ok(self.start()?.wait(limit))
+    }
+
+    /// Like [`run`](Self::run), and requires exit status 0.
+    ///
+    /// # Errors
+    /// The program cannot be started, or fails; with its output.
+    pub fn run_ok(&self, limit: Duration) -> Result<Finished, String> {
+        self.run(limit)?.passed()
     }
 }
 
@@ -264,7 +289,7 @@ impl Running {
     ///
     /// # Errors
     /// The child ends or the time is over before.
-    pub fn wait_for_text(&mut self, needle: &str, limit: Duration) -> Result<(), String> {
+    pub fn wait_for_text(&mut self, needle: &str, limit: Duration) -> Verdict {
         self.wait_until(&format!("print {needle:?}"), limit, |r| r.text().contains(needle))
     }
 
@@ -272,7 +297,7 @@ impl Running {
     ///
     /// # Errors
     /// The child ends or the time is over before.
-    pub fn wait_for_listener(&mut self, port: u16, limit: Duration) -> Result<(), String> {
+    pub fn wait_for_listener(&mut self, port: u16, limit: Duration) -> Verdict {
         self.wait_until(&format!("listen on TCP port {port}"), limit, |_| listens(port))
     }
 
@@ -285,7 +310,7 @@ impl Running {
         what: &str,
         limit: Duration,
         done: impl Fn(&Self) -> bool,
-    ) -> Result<(), String> {
+    ) -> Verdict {
         let end = Instant::now() + limit;
         loop {
             if done(self) {
@@ -403,54 +428,6 @@ fn thread_states(pgid: u32) -> String {
     match Command::new("sh").args(["-c", &script]).stderr(Stdio::null()).output() {
         Ok(out) => String::from_utf8_lossy(&out.stdout).into_owned(),
         Err(_) => String::new(),
-    }
-}
-
-/// Exit status and output of a child.
-#[derive(Clone, Debug)]
-pub struct Finished {
-    /// The command line.
-    pub line: String,
-    /// `None` if the child was killed at the time limit.
-    pub status: Option<ExitStatus>,
-    /// The output of both streams.
-    pub text: String,
-    /// Time from start to end.
-    pub elapsed: Duration,
-    /// Whether the child was killed at the time limit.
-    pub timed_out: bool,
-}
-
-impl Finished {
-    /// Whether the child ended by itself with status 0.
-    pub fn ok(&self) -> bool {
-        self.status.is_some_and(|s| s.success())
-    }
-
-    /// The exit code, if the child ended by itself.
-    pub fn code(&self) -> Option<i32> {
-        self.status.and_then(|s| s.code())
-    }
-
-    /// Fails with the output unless the exit status is 0.
-    ///
-    /// # Errors
-    /// The command line, the kind of end, and the output.
-    pub fn require_ok(&self) -> Result<(), String> {
-        if self.ok() { Ok(()) } else { Err(self.describe()) }
-    }
-
-    /// The command line, the kind of end, and the output.
-    pub fn describe(&self) -> String {
-        let how = match self.status {
-            None => format!("did not end within its time and was killed after {:?}", self.elapsed),
-            Some(s) => match (s.code(), s.signal()) {
-                (Some(c), _) => format!("exit status {c}"),
-                (None, Some(sig)) => format!("died of signal {sig}"),
-                _ => "ended strangely".to_string(),
-            },
-        };
-        format!("$ {}\n{}\n[{how}]", self.line, self.text.trim_end())
     }
 }
 

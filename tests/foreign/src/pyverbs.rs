@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::device::Loopback;
+use crate::device::DeviceArgs;
 use crate::process;
 
 /// The names of the tests that need nothing beyond plain verbs.
@@ -72,7 +72,7 @@ pub fn unpack() -> Result<PathBuf, String> {
 ///
 /// # Errors
 /// The suite cannot be started at all.
-pub fn run(suite: &Path, wanted: &[&str], on: &Loopback) -> Result<(Report, String), String> {
+pub fn run(suite: &Path, wanted: &[&str], on: &DeviceArgs) -> Result<(Report, String), String> {
     let mut report = Report::new();
     let mut log = String::new();
     let mut round = 0;
@@ -96,7 +96,7 @@ pub fn run(suite: &Path, wanted: &[&str], on: &Loopback) -> Result<(Report, Stri
 fn run_once(
     suite: &Path,
     rest: &[&str],
-    on: &Loopback,
+    on: &DeviceArgs,
     round: u32,
     report: &mut Report,
 ) -> Result<String, String> {
@@ -140,9 +140,9 @@ fn run_once(
     Ok(done.describe())
 }
 
-/// Adds the results of one run to the report. The test that was started last without a result hung
+/// Adds the results of one run, with this output, to the report. The test that was started last without a result hung
 /// or crashed.
-fn absorb(text: &str, hung: bool, how: &str, report: &mut Report) {
+pub fn absorb(text: &str, hung: bool, how: &str, report: &mut Report) {
     let mut open: Option<String> = None;
     for line in text.lines() {
         let mut f = line.splitn(3, '\t');

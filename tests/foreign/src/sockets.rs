@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::pair::{Listener, Pair, PairOutcome, TCP};
 use crate::process::{Program, Running, listens};
+use crate::scratch::Scratch;
 use crate::{Verdict, require};
 
 /// Time limit of a program.
@@ -107,9 +108,45 @@ impl SocketPath {
         let outcome = PairOutcome { server: server.wait(LIMIT), client };
         let fine =
             outcome.server.ok() && outcome.client.ok() && outcome.client.text.contains("ok ");
-        require!(fine, "{}", outcome.describe());
-        Ok(())
+        outcome.require(fine)
     }
+}
+
+/// Streams of rsockets, of these sizes and verified (`-T v`), between two programs that `pair` makes
+/// of their lines.
+///
+/// # Errors
+/// The output of both.
+pub fn streams(
+    line: &str,
+    sizes: &[u32],
+    pair: impl Fn(&str, &str) -> Result<Pair, String>,
+) -> Verdict {
+    for size in sizes {
+        let line = format!("{line} -p PORT -S {size} -I 10 -C 20 -T v");
+        let outcome = pair(&line, &format!("{line} -s 127.0.0.1"))?.run_ok()?;
+        outcome.client.require_words(&["custom"])?;
+    }
+    Ok(())
+}
+
+/// A file is copied between two programs that `pair` makes of their lines.
+///
+/// # Errors
+/// The output of both, or what hinders the copy.
+pub fn rcopy(pair: impl Fn(&str, &str) -> Result<Pair, String>) -> Verdict {
+    let scratch = Scratch::new("rcopy")?;
+    let bytes: Vec<u8> =
+        (0..3_000_001_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    std::fs::write(scratch.file("in"), &bytes).map_err(|e| e.to_string())?;
+    let line = format!("rcopy {} 127.0.0.1:{} -p PORT", scratch.path("in"), scratch.path("out"));
+    let (mut server, client) = pair("rcopy -p PORT", &line)?.listening()?;
+    let client = client.run(LIMIT)?;
+    // The server waits for further clients forever.
+    server.kill_hard();
+    let outcome = PairOutcome { server: server.wait(Duration::from_secs(5)), client };
+    let got = std::fs::read(scratch.file("out")).unwrap_or_default();
+    outcome.require(outcome.client.ok() && got == bytes)
 }
 
 fn by_id_alone(server: &mut Running, port: u16) -> Verdict {

@@ -100,7 +100,6 @@ pub struct Suite {
     aside: bool,
     before: fn() -> Verdict,
     after: fn(),
-    beside: usize,
 }
 
 impl Suite {
@@ -116,7 +115,6 @@ impl Suite {
             aside: false,
             before: || Ok(()),
             after: || (),
-            beside: 1,
         }
     }
 
@@ -139,13 +137,6 @@ impl Suite {
     #[must_use]
     pub const fn aside(mut self) -> Self {
         self.aside = true;
-        self
-    }
-
-    /// Runs so many cases side by side, because none of them depends on timing.
-    #[must_use]
-    pub const fn beside(mut self, cases: usize) -> Self {
-        self.beside = cases;
         self
     }
 
@@ -324,7 +315,7 @@ fn run(chosen: &Chosen, suites: &[Suite], suite: &Suite) -> bool {
     }
     let (since, times) = (Instant::now(), Times::default());
     let trials = cases.into_iter().map(|(name, case)| case.trial(name, &times)).collect();
-    options.test_threads.get_or_insert(suite.beside);
+    options.test_threads.get_or_insert(1);
     let conclusion = libtest_mimic::run(&options, trials);
     (suite.after)();
     println!(

@@ -12,16 +12,16 @@ use crate::pair::{Ends, id_in_the_machine, next_port};
 /// Command lines of a server and a client. `SERVER` and `PORT` stand for the server's address and
 /// port.
 #[derive(Clone, Copy, Debug)]
-pub struct Lines {
+pub struct Lines<'a> {
     /// The listening program.
-    pub server: &'static str,
+    pub server: &'a str,
     /// The connecting program.
-    pub client: &'static str,
+    pub client: &'a str,
     /// The port space, and the port of a program without an option for it.
     pub place: (u64, Option<u16>),
 }
 
-impl Lines {
+impl Lines<'_> {
     /// The pair of programs at these ends.
     pub fn pair(self, ends: Ends, family: Family, limit: Duration) -> Pair {
         let program = |end: Side, line: &str| {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use adverb_foreign::device::{Device, parse_devinfo};
+use adverb_foreign::device::{Device, DeviceArgs, parse_devinfo};
 use adverb_foreign::process::Program;
 
 use crate::vm;
@@ -46,15 +46,6 @@ impl fmt::Display for Family {
             Family::V6 => "IPv6",
         })
     }
-}
-
-/// A device and a GID index, as arguments of the programs.
-#[derive(Clone, Debug)]
-pub struct DeviceArgs {
-    /// Device name.
-    pub device: String,
-    /// GID index.
-    pub gid: String,
 }
 
 impl Side {
@@ -98,11 +89,7 @@ impl Side {
             IpAddr::V4(v4) => v4.to_ipv6_mapped(),
             IpAddr::V6(v6) => v6,
         };
-        self.devices()?
-            .iter()
-            .find_map(|d| {
-                Some(DeviceArgs { device: d.name.clone(), gid: d.gid_index(gid)?.to_string() })
-            })
+        DeviceArgs::with_gid(self.devices()?, gid)
             .ok_or_else(|| format!("{self}: no device has the RoCE v2 GID {gid}"))
     }
 

@@ -1,7 +1,9 @@
 //! The closing table: the number of passed and tried cases, by test and direction.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
+
+use adverb_bench::report::table;
 
 /// Passed and tried, for each row and column.
 type Cells = BTreeMap<(String, String), (u32, u32)>;
@@ -25,28 +27,18 @@ pub fn print() {
 }
 
 fn format(cells: &Cells) -> String {
-    let mut columns: Vec<&str> = cells.keys().map(|(_, c)| c.as_str()).collect();
-    columns.sort_unstable();
-    columns.dedup();
-    let mut rows: Vec<&str> = cells.keys().map(|(r, _)| r.as_str()).collect();
-    rows.dedup();
-    let first = rows.iter().map(|r| r.len()).max().unwrap_or(0);
-    let mut text = format!("\n{:first$}", "passed of tried");
-    for c in &columns {
-        text += &format!("  {c}");
-    }
-    for r in rows {
-        text += &format!("\n{r:first$}");
-        for c in &columns {
-            let cell = match cells.get(&(r.to_string(), c.to_string())) {
-                Some((passed, tried)) if passed == tried => format!("{passed}/{tried}"),
-                Some((passed, tried)) => format!("FAILED {passed}/{tried}"),
-                None => "-".to_string(),
-            };
-            text += &format!("  {cell:>width$}", width = c.len());
-        }
-    }
-    text + "\n\n"
+    let columns: BTreeSet<&str> = cells.keys().map(|(_, column)| column.as_str()).collect();
+    let rows: BTreeSet<&str> = cells.keys().map(|(row, _)| row.as_str()).collect();
+    let head: Vec<&str> = ["passed of tried"].into_iter().chain(columns.iter().copied()).collect();
+    let rows = rows.into_iter().map(|row| {
+        let cell = |column: &&str| match cells.get(&(row.to_string(), column.to_string())) {
+            Some((passed, tried)) if passed == tried => format!("{passed}/{tried}"),
+            Some((passed, tried)) => format!("FAILED {passed}/{tried}"),
+            None => "-".to_string(),
+        };
+        [row.to_string()].into_iter().chain(columns.iter().map(cell)).collect()
+    });
+    format!("\n{}\n", table(&head, rows))
 }
 
 #[cfg(test)]
@@ -59,13 +51,8 @@ mod tests {
         cells.insert(("rc send".into(), "a to b".into()), (3, 3));
         cells.insert(("rc read".into(), "b to a".into()), (1, 2));
         let text = format(&cells);
-        let lines: Vec<&str> = text.trim().lines().collect();
-        assert_eq!(lines.len(), 3);
-        assert!(
-            lines[1].starts_with("rc read")
-                && lines[1].contains('-')
-                && lines[1].ends_with("FAILED 1/2")
-        );
-        assert!(lines[2].starts_with("rc send") && lines[2].contains("3/3"));
+        let line = |row| text.lines().find(|l| l.contains(row)).unwrap();
+        assert!(line("rc read").contains("| FAILED 1/2 |") && line("rc read").contains(" - |"));
+        assert!(line("rc send").contains(" 3/3 |"));
     }
 }

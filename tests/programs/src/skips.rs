@@ -13,6 +13,13 @@ pub fn parse(list: &str) -> Vec<(&str, &str)> {
         .collect()
 }
 
+/// Prints what a suite leaves out, by its list.
+pub fn print(suite: &str, list: &str) {
+    for (name, reason) in parse(list) {
+        println!("{suite} leaves out {name}: {reason}");
+    }
+}
+
 /// A case that cannot run on this machine: ignored, with the reason.
 pub fn ignored(name: impl Into<String>, reason: &'static str) -> Case {
     case_or_skip(name, move || Ok(Completion::ignored_with(reason)))

@@ -2,9 +2,9 @@
 //! request, no neighbours.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
+use adverb_foreign::hosts::namespaces;
 use adverb_foreign::process::{self, Finished, Running};
 
 /// The device.
@@ -70,13 +70,9 @@ impl Stage {
     /// The command under test or `unshare` is missing.
     pub fn start<S: AsRef<str>>(&self, argv: &[S]) -> Result<Running, String> {
         let argv: Vec<&str> = argv.iter().map(AsRef::as_ref).collect();
-        let mut command = Command::new("unshare");
-        // Root keeps its user. Other users become root of a user namespace, to get rights over the
-        // network.
-        command.args(if is_root() { &["-n"][..] } else { &["-r", "-n"][..] });
         let lay = if self.cable { LAY } else { "" };
         let steps = format!("ip link set lo up\n{lay}\nexec \"$@\"");
-        command.args(["sh", "-c", &steps, "sh"]);
+        let mut command = namespaces(&steps);
         if !self.bare {
             command.arg(process::adverb()?).args(["run", "--"]);
         }
@@ -105,10 +101,4 @@ impl Stage {
         done.require_ok()?;
         Ok(done)
     }
-}
-
-/// Whether this process may create namespaces without a user namespace.
-pub fn is_root() -> bool {
-    use std::os::unix::fs::MetadataExt;
-    std::fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0)
 }

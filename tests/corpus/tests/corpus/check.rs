@@ -2,14 +2,12 @@
 //! of a list is named, with the line if the ledger knows it. Mistakes that happen by chance get
 //! several runs.
 
-use adverb_corpus::{MISTAKES, Mistake, build};
-use adverb_foreign::device::loopback;
+use adverb_corpus::{MISTAKES, Mistake, RIGHT_SECONDS, build, names_line, programs, run};
 use adverb_foreign::process::{Finished, Program};
+use adverb_foreign::scratch::Scratch;
 use adverb_foreign::suite::{Case, by_length, case};
 use adverb_foreign::{Verdict, require};
-use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::Duration;
 
 /// Wrong programs that a check must name: the program, the report, whether with the line of the
 /// mistake, and the limit of runs. Mistakes that need a busy machine are not listed
@@ -39,16 +37,14 @@ const NAMED: &[(&str, &str, bool, u32)] = &[
 ];
 /// The exit status after a report.
 const REPORTED: i32 = 77;
-/// Time limits of the programs, in seconds.
-const RIGHT_SECONDS: u64 = 40;
+/// Time limit of a wrong program, in seconds.
 const WRONG_SECONDS: u64 = 5;
 /// Time limit of a program to be named in its only run.
 const ONLY_SECONDS: u64 = 15;
-const GRACE: Duration = Duration::from_secs(20);
 
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    for program in MISTAKES.iter().map(|m| m.program).collect::<BTreeSet<_>>() {
+    for program in programs() {
         cases.push(case(format!("CHK-10/right/{program}"), move || right(program)));
     }
     for (name, code, line, runs) in NAMED {
@@ -65,18 +61,12 @@ fn start(
     seconds: u64,
     options: &[(&str, &str)],
 ) -> Result<Finished, String> {
-    let lo = loopback()?;
-    let mut program = Program::new(program.display().to_string(), &[] as &[&str]);
+    let mut program = Program::of_file(program).env("ADVERB_PATH", path);
     program = program.flag("--check").option("--check-exit", REPORTED.to_string());
     for (name, value) in options {
         program = program.option(name, *value);
     }
-    program
-        .env("RIG_DEV", lo.dev)
-        .env("RIG_GID", lo.gid)
-        .env("ADVERB_PATH", path)
-        .env("CORPUS_SECONDS", seconds.to_string())
-        .run(Duration::from_secs(seconds) + GRACE)
+    run(program, seconds, 0)
 }
 
 fn right(program: &str) -> Verdict {
@@ -97,12 +87,6 @@ fn right(program: &str) -> Verdict {
 
 fn mistake(name: &str) -> Result<&'static Mistake, String> {
     MISTAKES.iter().find(|m| m.name() == name).ok_or_else(|| format!("no wrong program {name}"))
-}
-
-/// Is this line named, and not a line whose number begins with the same digits?
-fn names_line(text: &str, line: &str) -> bool {
-    let ends = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_digit());
-    text.match_indices(line).any(|(at, _)| ends(&text[at + line.len()..]))
 }
 
 fn wrong(name: &str, code: &str, line: bool, runs: u32) -> Verdict {
@@ -134,21 +118,13 @@ fn files() -> Verdict {
     let line = mistake.line_number()?;
     for (built, wrong) in [(build::wrong(mistake)?, true), (build::right(mistake.program)?, false)]
     {
-        let [junit, sarif] = ["xml", "sarif"].map(|kind| {
-            built.with_extension(format!("{}.{kind}", std::process::id())).display().to_string()
-        });
-        let out = start(
-            &built,
-            "local",
-            RIGHT_SECONDS,
-            &[("--check-junit", &junit), ("--check-sarif", &sarif)],
-        )?;
-        require!(out.code() == Some(if wrong { REPORTED } else { 0 }), "{}", out.describe());
-        let [junit, sarif] = [junit, sarif].map(|file| {
-            let text = std::fs::read_to_string(&file);
-            text.and_then(|text| std::fs::remove_file(&file).map(|()| text))
-                .map_err(|e| format!("{file}: {e}"))
-        });
+        let scratch = Scratch::new("check")?;
+        let [junit, sarif] = ["junit", "sarif"].map(|kind| scratch.path(kind));
+        let options = [("--check-junit", &*junit), ("--check-sarif", &*sarif)];
+        let out = start(&built, "local", RIGHT_SECONDS, &options)?;
+        out.require(out.code() == Some(if wrong { REPORTED } else { 0 }))?;
+        let [junit, sarif] = [junit, sarif]
+            .map(|file| std::fs::read_to_string(&file).map_err(|e| format!("{file}: {e}")));
         let (junit, sarif) = (junit?, sarif?);
         require!(junit.contains(&format!("failures=\"{}\"", u32::from(wrong))), "{junit}");
         require!(junit.contains("type=\"region-in-use\"") == wrong, "{junit}");
@@ -161,13 +137,13 @@ fn files() -> Verdict {
 /// A suppressed report is neither printed nor counted. Another pattern suppresses nothing.
 fn suppressed() -> Verdict {
     let built = build::wrong(mistake("dereg_early")?)?;
-    let file = built.with_file_name(format!("suppressions.{}", std::process::id()));
+    let scratch = Scratch::new("check")?;
+    let file = scratch.path("suppressions");
     for (line, ok) in
         [("region-in-use *send_one*", true), ("region-in-use no_such_function", false)]
     {
         std::fs::write(&file, line).map_err(|e| e.to_string())?;
-        let name = file.display().to_string();
-        let out = start(&built, "local", RIGHT_SECONDS, &[("--check-suppress", &name)])?;
+        let out = start(&built, "local", RIGHT_SECONDS, &[("--check-suppress", &file)])?;
         require!(
             out.ok() == ok && out.text.contains("check: ") != ok,
             "{line}: {}",
@@ -175,5 +151,5 @@ fn suppressed() -> Verdict {
         );
         require!(ok || out.code() == Some(REPORTED), "{line}: {}", out.describe());
     }
-    std::fs::remove_file(&file).map_err(|e| e.to_string())
+    Ok(())
 }

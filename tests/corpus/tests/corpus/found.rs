@@ -2,10 +2,9 @@
 //! line. The right programs are silent. A table shows what was found and how long each search took.
 
 use crate::hunt::hunt;
-use adverb_corpus::{Finder, MISTAKES, Mistake, build};
+use adverb_corpus::{Finder, MISTAKES, Mistake, build, names_line, programs};
 use adverb_foreign::suite::{Case, by_length, case, short};
 use adverb_foreign::{Verdict, require};
-use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -53,18 +52,12 @@ pub fn cases() -> Vec<Case> {
             cases.push(own.ignored_if(mistake.open));
         }
     }
-    for program in MISTAKES.iter().map(|m| m.program).collect::<BTreeSet<_>>() {
+    for program in programs() {
         if !short() || SHORT_RIGHT.contains(&program) {
             cases.push(case(format!("HUN-5/silent/{program}"), move || silent(program)));
         }
     }
     cases
-}
-
-/// Does a report name the line, and no line whose number begins with the same digits?
-fn names(text: &str, line: &str) -> bool {
-    let ends = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_digit());
-    text.match_indices(line).any(|(at, _)| ends(&text[at + line.len()..]))
 }
 
 fn wrong(mistake: &'static Mistake) -> Verdict {
@@ -86,7 +79,8 @@ fn wrong(mistake: &'static Mistake) -> Verdict {
     TABLE.lock().map_err(|e| e.to_string())?.push((name, took, cause.to_owned()));
     let line = format!("{}.c:{}", mistake.program, mistake.line_number()?);
     let any = format!("{}.c:", mistake.program);
-    let named = if mistake.elsewhere { out.text.contains(&any) } else { names(&out.text, &line) };
+    let named =
+        if mistake.elsewhere { out.text.contains(&any) } else { names_line(&out.text, &line) };
     require!(named, "{line} is not named: {}", out.describe());
     // HUN-18: the last calls before the failure.
     let picture = out.text.contains("  before:  -") || out.code() != Some(1);
@@ -99,13 +93,12 @@ fn wrong(mistake: &'static Mistake) -> Verdict {
 fn silent(program: &'static str) -> Verdict {
     let out = hunt(&build::right(program)?, &format!("{program}.right"), by_length(8, 4))?;
     // The time may be too short for every single choice.
-    require!(matches!(out.code(), Some(0 | 3)), "{}", out.describe());
+    out.require(matches!(out.code(), Some(0 | 3)))?;
     let silent = out.text.contains("nothing found in ") && !out.text.contains("note:");
-    require!(silent, "{}", out.describe());
+    out.require(silent)?;
     let risks = MISTAKES.iter().filter(|m| m.program == program && m.risk);
     let mut words = risks.flat_map(|m| m.words);
-    require!(!words.any(|word| out.text.contains(word)), "{}", out.describe());
-    Ok(())
+    out.require(!words.any(|word| out.text.contains(word)))
 }
 
 pub fn print_table() {

@@ -2,14 +2,13 @@
 //! the result is compared with Adverb's parse of the same bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::Path;
 use std::time::Duration;
 
-use adverb_foreign::device::loopback;
+use adverb_foreign::device::{loopback, on_loopback};
 use adverb_foreign::pair::{Pair, PairOutcome};
-use adverb_foreign::process::{Finished, Program, adverb, free_port, start, words};
+use adverb_foreign::process::{Finished, Program, adverb, free_port};
+use adverb_foreign::scratch::Scratch;
 use adverb_foreign::suite::{Case, case};
 use adverb_foreign::tshark::{Reading, Seen, capture};
 use adverb_foreign::{Verdict, require};
@@ -18,7 +17,7 @@ use adverb_wire::{Opcode, Operation, Syndrome, Transport};
 const LIMIT: Duration = Duration::from_secs(90);
 
 pub fn cases() -> Vec<Case> {
-    let cases = vec![
+    vec![
         case("demonstration/every_operation", every_operation),
         case("pingpong/both_ends_record_the_same", || both_ends_record_the_same("wire")),
         case("CAP-1/both_ends_record_the_same_within_the_host", || {
@@ -35,41 +34,7 @@ pub fn cases() -> Vec<Case> {
         case("killed/the_file_is_whole_up_to_its_last_packet", || killed("wire")),
         case("killed/the_file_is_whole_up_to_its_last_packet_within_the_host", || killed("local")),
         case("errors/a_bad_path_harms_nothing", bad_path),
-    ];
-    cases
-}
-
-/// A new directory, removed on drop.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Result<Scratch, String> {
-        // Cases run side by side, and some share a name.
-        static NUMBERS: AtomicU32 = AtomicU32::new(0);
-        let (pid, number) = (std::process::id(), NUMBERS.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(format!("adverb-foreign-{name}-{pid}-{number}"));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-        Ok(Scratch(path))
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    /// The capture files, sorted by name.
-    fn files(&self) -> Result<Vec<PathBuf>, String> {
-        let entries = std::fs::read_dir(&self.0).map_err(|e| e.to_string())?;
-        let mut all: Vec<PathBuf> = entries.flatten().map(|e| e.path()).collect();
-        all.sort();
-        Ok(all)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+    ]
 }
 
 /// How often each packet was sent, or received, by content.
@@ -114,11 +79,10 @@ fn every_operation() -> Verdict {
 /// The number of RNR NAKs.
 fn demonstrated() -> Result<usize, String> {
     let scratch = Scratch::new("demo")?;
-    let lo = loopback()?;
-    let mut command = Command::new(adverb()?);
-    command.args(["demo", "--no-measure", "--device", &lo.dev]);
-    command.env("ADVERB_CAPTURE", scratch.file("demo.pcapng")).env("ADVERB_PATH", "wire");
-    start(command, "adverb demo".into())?.wait(LIMIT).require_ok()?;
+    let demo = Program::of_file(&adverb()?).bare().env("ADVERB_PATH", "wire");
+    demo.args(&["demo", "--no-measure", "--device", &loopback()?.dev])
+        .env("ADVERB_CAPTURE", scratch.path("demo.pcapng"))
+        .run_ok(LIMIT)?;
     let files = scratch.files()?;
     let [second, first] = &files[..] else {
         return Err(format!("two files were expected: {files:?}"));
@@ -166,16 +130,14 @@ fn pingpong(
     faults: &str,
     path: &str,
 ) -> Result<[Reading; 2], String> {
-    let lo = loopback()?;
-    let args = words(format!("-d {} -g {} {flags} -c", lo.dev, lo.gid));
-    let files = [scratch.file("server.pcapng"), scratch.file("client.pcapng")];
-    let end = |file: &Path| {
+    let args = on_loopback("-g", &format!("{flags} -c"))?;
+    let end = |file: &str| {
         let end = Program::new(program, &args).env("ADVERB_PATH", path);
-        let end = end.option("--capture", file.display().to_string());
+        let end = end.option("--capture", scratch.path(file));
         if faults.is_empty() { end } else { end.option("--fault", faults) }
     };
-    Pair::of(end(&files[0]), end(&files[1]), LIMIT).run_ok()?;
-    Ok([capture(&files[0])?, capture(&files[1])?])
+    Pair::of(end("server.pcapng"), end("client.pcapng"), LIMIT).run_ok()?;
+    Ok([capture(&scratch.file("server.pcapng"))?, capture(&scratch.file("client.pcapng"))?])
 }
 
 fn both_ends_record_the_same(path: &str) -> Verdict {
@@ -240,14 +202,13 @@ fn faults_are_said(path: &str) -> Verdict {
 
 /// A pair of perftest on the loopback device, with captures in a directory or without.
 fn perftest(program: &str, flags: &str, capture: Option<&Scratch>) -> Result<PairOutcome, String> {
-    let lo = loopback()?;
-    let args = words(format!("-d {} -x {} {flags}", lo.dev, lo.gid));
+    let args = on_loopback("-x", flags)?;
     let end = |name: &str| {
         // Set even if the whole suite runs on the network path, because these cases test shared
         // memory.
         let end = Program::new(program, &args).option("--log", "info").env("ADVERB_PATH", "local");
         match capture {
-            Some(scratch) => end.option("--capture", scratch.file(name).display().to_string()),
+            Some(scratch) => end.option("--capture", scratch.path(name)),
             None => end,
         }
     };
@@ -263,14 +224,14 @@ fn same_path() -> Verdict {
         for (with, without) in [(&with.server, &without.server), (&with.client, &without.client)] {
             // The posted requests, and how each was carried out.
             for name in ["committed", "qp_one_sided", "tx_packets"] {
-                let counts = (counter(with, name), counter(without, name));
+                let counts = (with.counter(name), without.counter(name));
                 require!(
                     counts.0 == counts.1,
                     "{program}: {name} is {counts:?}\n{}",
                     with.describe()
                 );
             }
-            let lane = |end: &Finished| counter(end, "ring_sent") > 0;
+            let lane = |end: &Finished| end.counter("ring_sent") > 0;
             require!(lane(with) == lane(without), "{program}: another path\n{}", with.describe());
         }
     }
@@ -295,7 +256,7 @@ fn one_sided() -> Verdict {
                     && p.comment.starts_with("performed by the initiator")
             };
             let count = reading.packets.iter().filter(of_kind).count();
-            let direct = counter(&outcome.client, "qp_one_sided");
+            let direct = outcome.client.counter("qp_one_sided");
             require!(
                 count as u64 == direct && direct >= 50,
                 "{program}: {count} of {direct} {kind:?}"
@@ -305,21 +266,13 @@ fn one_sided() -> Verdict {
     Ok(())
 }
 
-/// A counter from the log line of a process at its end.
-fn counter(end: &Finished, name: &str) -> u64 {
-    let line = end.text.lines().find(|l| l.contains("info: counters:")).unwrap_or_default();
-    let value = line.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
-    value.and_then(|v| v.parse().ok()).unwrap_or(0)
-}
-
 fn own_files() -> Verdict {
     let scratch = Scratch::new("names")?;
     let script = "ibv_devinfo > /dev/null; ibv_devinfo > /dev/null; exec ibv_devinfo";
     let file = scratch.file("a.pcapng");
     let out = Program::new("sh", &["-c", script])
         .option("--capture", file.display().to_string())
-        .run(LIMIT)?;
-    out.require_ok()?;
+        .run_ok(LIMIT)?;
     let files = scratch.files()?;
     require!(files.len() == 3 && files.contains(&file), "{files:?}\n{}", out.describe());
     for other in files.iter().filter(|f| **f != file) {
@@ -342,8 +295,7 @@ fn forked() -> Verdict {
     // Debian's interpreter, which has pyverbs.
     let out = Program::new("/usr/bin/python3", &["-c", &script])
         .option("--capture", file.display().to_string())
-        .run(LIMIT)?;
-    out.require_ok()?;
+        .run_ok(LIMIT)?;
     let files = scratch.files()?;
     require!(files.len() == 2 && files.contains(&file), "{files:?}\n{}", out.describe());
     files.iter().try_for_each(|f| capture(f).map(drop))
@@ -352,18 +304,15 @@ fn forked() -> Verdict {
 fn replaced() -> Verdict {
     let scratch = Scratch::new("replaced")?;
     let file = scratch.file("a.pcapng");
-    let once = || {
-        Program::new("ibv_devinfo", &[""; 0])
-            .option("--capture", file.display().to_string())
-            .run(LIMIT)
-    };
+    let once =
+        || Program::of_line("ibv_devinfo").option("--capture", scratch.path("a.pcapng")).run(LIMIT);
     once()?.require_ok()?;
     once()?.require_ok()?;
     let files = scratch.files()?;
     require!(files.len() == 1, "{files:?}");
     std::fs::write(&file, "a letter").map_err(|e| e.to_string())?;
     let out = once()?;
-    require!(out.code() == Some(125) && out.text.contains("not overwritten"), "{}", out.describe());
+    out.require(out.code() == Some(125) && out.text.contains("not overwritten"))?;
     let kept = std::fs::read_to_string(&file).map_err(|e| e.to_string())?;
     require!(kept == "a letter", "it was overwritten");
     Ok(())
@@ -402,12 +351,11 @@ fn without_cut_block(path: &Path) -> Verdict {
 
 fn killed(path: &str) -> Verdict {
     let scratch = Scratch::new("killed")?;
-    let lo = loopback()?;
     let port = free_port()?;
-    let args = words(format!("-d {} -x {} -s 65536 -D 30 -p {port}", lo.dev, lo.gid));
+    let args = on_loopback("-x", &format!("-s 65536 -D 30 -p {port}"))?;
     let end = |name: &str| {
         let end = Program::new("ib_write_bw", &args).env("ADVERB_PATH", path);
-        end.option("--capture", scratch.file(name).display().to_string())
+        end.option("--capture", scratch.path(name))
     };
     let mut server = end("server.pcapng").start()?;
     server.wait_for_listener(port, LIMIT)?;
@@ -432,15 +380,13 @@ fn killed(path: &str) -> Verdict {
 }
 
 fn bad_path() -> Verdict {
-    let refused = Program::new("ibv_devinfo", &[""; 0])
+    let refused = Program::of_line("ibv_devinfo")
         .option("--capture", "/no/such/directory/a.pcapng")
         .run(LIMIT)?;
-    require!(refused.code() == Some(125), "{}", refused.describe());
-    require!(refused.text.contains("there is no such directory"), "{}", refused.describe());
-    let out = Program::new("ibv_devinfo", &[""; 0])
+    refused.require(refused.code() == Some(125))?;
+    refused.require_words(&["there is no such directory"])?;
+    let out = Program::of_line("ibv_devinfo")
         .env("ADVERB_CAPTURE", "/no/such/directory/a.pcapng")
-        .run(LIMIT)?;
-    out.require_ok()?;
-    require!(out.text.contains("packets are not captured"), "{}", out.describe());
-    Ok(())
+        .run_ok(LIMIT)?;
+    out.require_words(&["packets are not captured"])
 }

@@ -40,21 +40,17 @@ fn many(args: &[&str]) -> Result<Program, String> {
 fn leaks() -> Verdict {
     let full = std::env::var_os("ADVERB_CONNECTIONS").is_some();
     let (warm, count) = if full { ("17000", "10000") } else { ("4500", "500") };
-    let out = many(&["leaks", warm, count])?.env("ADVERB_PATH", "local").run(LIMIT)?;
-    out.require_ok()?;
-    require!(out.text.contains("ok leaks"), "{}", out.describe());
-    Ok(())
+    many(&["leaks", warm, count])?
+        .env("ADVERB_PATH", "local")
+        .run_ok(LIMIT)?
+        .require_words(&["ok leaks"])
 }
 
 fn backlog(path: &str) -> Verdict {
-    let out = many(&["backlog"])?.env("ADVERB_PATH", path).run(LIMIT)?;
-    out.require_ok()?;
-    require!(
-        out.text.contains("ok backlog") && out.text.contains("4 waited"),
-        "{}",
-        out.describe()
-    );
-    Ok(())
+    many(&["backlog"])?
+        .env("ADVERB_PATH", path)
+        .run_ok(LIMIT)?
+        .require_words(&["ok backlog", "4 waited"])
 }
 
 /// A program of rdmacm-utils succeeds at both ends, with any faults of MADs and messages.

@@ -71,20 +71,17 @@ fn one_for_the_machine() -> Verdict {
 }
 
 fn names_agree() -> Verdict {
-    let out = Program::new("ibv_devices", &[] as &[&str]).run(LIMIT)?;
-    out.require_ok()?;
-    let mut listed = Vec::new();
+    let out = Program::of_line("ibv_devices").run_ok(LIMIT)?;
     // Two lines of heading, then "    name    0123456789abcdef".
-    for line in out.text.lines().skip(2) {
-        let f: Vec<&str> = line.split_whitespace().collect();
-        if let [name, guid] = f[..] {
-            listed.push((name.to_string(), guid.to_string()));
-        }
-    }
-    let mut expected = Vec::new();
-    for d in devices()? {
-        expected.push((d.name.clone(), d.need("node_guid")?.replace(':', "")));
-    }
+    let listed: Vec<(&str, String)> = out
+        .text
+        .lines()
+        .skip(2)
+        .filter_map(|line| line.trim().split_once(char::is_whitespace))
+        .map(|(name, guid)| (name, guid.trim().to_string()))
+        .collect();
+    let of = |d: &'static Device| Ok((&*d.name, d.need("node_guid")?.replace(':', "")));
+    let expected = devices()?.iter().map(of).collect::<Result<Vec<_>, String>>()?;
     require!(listed == expected, "ibv_devices {listed:?}, ibv_devinfo {expected:?}\n{}", out.text);
     Ok(())
 }
@@ -157,23 +154,13 @@ fn identity() -> Verdict {
     for d in devices_by_interface()? {
         let fw = d.need("fw_ver")?;
         require!(fw.chars().any(|c| c.is_ascii_digit()), "{}: fw_ver {fw:?}", d.name);
-        for key in ["vendor_id", "vendor_part_id"] {
+        for key in ["vendor_id", "vendor_part_id", "node_guid", "sys_image_guid"] {
             let value = d.need(key)?;
-            require!(
-                value.trim_start_matches("0x").chars().any(|c| c != '0'),
-                "{}: {key} {value:?}",
-                d.name
-            );
+            let is_set = value.chars().any(|c| !matches!(c, '0' | 'x' | ':'));
+            require!(is_set, "{}: {key} {value:?}", d.name);
         }
-        for key in ["node_guid", "sys_image_guid"] {
-            let value = d.need(key)?;
-            require!(value.chars().any(|c| !matches!(c, '0' | ':')), "{}: {key} {value:?}", d.name);
-        }
-        require!(
-            guids.insert(d.need("node_guid")?),
-            "two devices have node_guid {}",
-            d.need("node_guid")?
-        );
+        let guid = d.need("node_guid")?;
+        require!(guids.insert(guid), "two devices have node_guid {guid}");
         for key in
             ["max_qp", "max_cq", "max_mr", "max_pd", "max_qp_wr", "max_sge", "max_srq", "max_cqe"]
         {
@@ -188,18 +175,17 @@ fn identity() -> Verdict {
 
 fn one_device() -> Verdict {
     for d in devices_by_interface()? {
-        let out =
-            Program::new("ibv_devinfo", &["-d", &d.name]).option("--device", "all").run(LIMIT)?;
-        out.require_ok()?;
+        let out = Program::new("ibv_devinfo", &["-d", &d.name])
+            .option("--device", "all")
+            .run_ok(LIMIT)?;
         let shown = adverb_foreign::device::parse_devinfo(&out.text)?;
-        require!(shown.len() == 1 && shown[0].name == d.name, "{}", out.describe());
+        out.require(shown.len() == 1 && shown[0].name == d.name)?;
     }
     Ok(())
 }
 
 fn unknown_device() -> Verdict {
     let out = Program::new("ibv_devinfo", &["-d", "no-such-device"]).run(LIMIT)?;
-    require!(out.code().is_some_and(|c| c != 0), "{}", out.describe());
-    require!(out.text.contains("IB device 'no-such-device' wasn't found"), "{}", out.describe());
-    Ok(())
+    out.require(out.code().is_some_and(|c| c != 0))?;
+    out.require_words(&["IB device 'no-such-device' wasn't found"])
 }

@@ -111,7 +111,7 @@ fn one_host(stage: &str, killed: &str, heard: &[&str], path: &str) -> Verdict {
         }
         tries += 1;
         let late = (stage, killed) == ("answered", "server") && says(&out, LATE);
-        require!(late && tries < TRIES, "{}", out.describe());
+        out.require(late && tries < TRIES)?;
     }
 }
 
@@ -140,9 +140,7 @@ fn one_death(stage: &str, killed: &str, path: &str) -> Result<Finished, String> 
     // The surviving end may have got the event and ended.
     let signalled = signal(&alive, "USR1");
     require!(signalled.is_ok() || !waits(stage), "{signalled:?}");
-    let out = alive.wait(LIMIT);
-    out.require_ok()?;
-    Ok(out)
+    alive.wait(LIMIT).passed()
 }
 
 /// Stages in which the surviving end acts after the death, instead of sleeping.
@@ -185,12 +183,6 @@ fn hosts(stage: &str, killed: &str, heard: &[&str], others: &str) -> Verdict {
     let alive = if killed == "server" { "client" } else { "server" };
     let steps = format!("END={}\n{STEPS}", built()?);
     let what = format!("the {killed} killed when {stage}");
-    let out = two_hosts(&what, &steps, &[stage, killed, alive, others])?.wait(LIMIT);
-    out.require_ok()?;
-    require!(
-        heard.iter().any(|h| out.text.contains(&format!("HEARD {h}\n"))),
-        "{}",
-        out.describe()
-    );
-    Ok(())
+    let out = two_hosts(&what, &steps, &[stage, killed, alive, others], LIMIT)?;
+    out.require(heard.iter().any(|h| out.text.contains(&format!("HEARD {h}\n"))))
 }

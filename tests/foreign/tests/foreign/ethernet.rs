@@ -4,41 +4,30 @@
 
 use std::time::Duration;
 
+use adverb_foreign::Verdict;
 use adverb_foreign::cc::compile;
-use adverb_foreign::hosts::{ETHERNET, cabled};
-use adverb_foreign::process::{Finished, adverb, start, which};
+use adverb_foreign::hosts::two_hosts;
+use adverb_foreign::process::{Finished, which};
 use adverb_foreign::suite::{Case, case};
-use adverb_foreign::{Verdict, require};
 
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// The devices at both ends of the cable, and helpers; then the steps of the case.
-const DEVICES: &str = r#"
-n=0
-until "$ADVERB" devices | grep -q 'here  *active' && ip netns exec other "$ADVERB" devices | grep -q 'there  *active'; do
-    n=$((n + 1)); [ $n -lt 300 ] || { echo "the cable is not up"; exit 1; }
-    sleep 0.1
-done
+/// The MAC addresses at both ends of the cable, and helpers.
+const BEGIN: &str = r#"
 here=$(ip -br link show dev here | awk '{ print $3 }')
 there=$(ip -n other -br link show dev there | awk '{ print $3 }')
-fail() { echo "$1"; tail -c 3000 /run/server; kill -9 $server 2>/dev/null; exit 1; }
-# Until the server has said that it is ready.
-ready() {
-    n=0
-    until "$@"; do
-        n=$((n + 1)); [ $n -lt 200 ] || fail "the server is not ready"
-        sleep 0.1
-    done
-}
-ended() { n=0; while kill -0 $server 2>/dev/null; do n=$((n + 1)); [ $n -lt 300 ] || fail "the server goes on"; sleep 0.1; done; wait $server; }
+ready() { wait_for "the server is not ready" 20 "$@"; }
+gone() { ! kill -0 $server 2>/dev/null; }
+ended() { wait_for "the server goes on" 30 gone; wait $server || fail "the server"; }
 "#;
 
 /// The received frames equal the sent ones, including VLAN tags.
 const FRAMES: &str = r#"
 RIG_DEV=adverb0 "$ADVERB" run -- "$PROGRAM" in $here >/run/server 2>&1 & server=$!
+started=$server
 ready grep -q ready /run/server
 RIG_DEV=adverb0 ip netns exec other "$ADVERB" run -- "$PROGRAM" out $here || fail "the client"
-ended || fail "the server"
+ended
 cat /run/server
 "#;
 
@@ -46,10 +35,11 @@ cat /run/server
 /// posts its receives right after.
 const PERFTEST: &str = r#"
 "$ADVERB" run -- stdbuf -oL $1 -F -d adverb0 --server -B $here -E $there $2 >/run/server 2>&1 & server=$!
+started=$server
 ready grep -q '#bytes' /run/server
 sleep 1
 ip netns exec other "$ADVERB" run -- $1 -F -d adverb0 --client -B $there -E $here $2 || fail "the client"
-ended || fail "the server"
+ended
 cat /run/server
 "#;
 
@@ -65,7 +55,9 @@ pub fn cases() -> Vec<Case> {
         ("raw_ethernet_lat", "-n 1000 -s 200"),
     ];
     let mut cases = vec![
-        case("RAW-1/frames_over_a_cable", frames),
+        case("RAW-1/frames_over_a_cable", || {
+            beside(FRAMES, &[])?.require_words(&["ok in", "ok out"])
+        }),
         case("RAW-2/without_the_right", without_the_right),
     ];
     for (program, options) in perftest {
@@ -75,39 +67,19 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// Runs the steps with the cable.
-fn beside(steps: &str, program: Option<&str>, args: &[&str]) -> Result<Finished, String> {
-    let mut command = cabled(ETHERNET, &format!("{DEVICES}{steps}"));
-    command.args(args).env("ADVERB", adverb()?).env_remove("ADVERB_PATH").env_remove("ADVERB_LOG");
-    if let Some(program) = program {
-        command.env("PROGRAM", program);
-    }
-    Ok(start(command, format!("two hosts and a cable: {args:?}"))?.wait(LIMIT))
-}
-
-fn frames() -> Verdict {
-    let program = compile("raw")?.display().to_string();
-    let out = beside(FRAMES, Some(&program), &[])?;
-    out.require_ok()?;
-    require!(out.text.contains("ok in") && out.text.contains("ok out"), "{}", out.describe());
-    Ok(())
+/// Runs the steps with the cable. `PROGRAM` is the compiled `c/raw.c`.
+fn beside(steps: &str, args: &[&str]) -> Result<Finished, String> {
+    let program = compile("raw")?;
+    let steps = format!("PROGRAM={}{BEGIN}{steps}", program.display());
+    two_hosts(&format!("and a cable: {args:?}"), &steps, args, LIMIT)
 }
 
 fn without_the_right() -> Verdict {
-    let program = compile("raw")?.display().to_string();
-    let out = beside(NO_RIGHT, Some(&program), &[])?;
-    out.require_ok()?;
-    require!(out.text.contains("ok no_right"), "{}", out.describe());
-    for word in ["adverb0", "CAP_NET_RAW", "setpriv"] {
-        require!(out.text.contains(word), "the log does not say {word}: {}", out.describe());
-    }
-    Ok(())
+    let words = ["ok no_right", "adverb0", "CAP_NET_RAW", "setpriv"];
+    beside(NO_RIGHT, &[])?.require_words(&words)
 }
 
 fn raw_ethernet(program: &str, options: &str) -> Verdict {
     which(program)?;
-    let out = beside(PERFTEST, None, &[program, options])?;
-    out.require_ok()?;
-    require!(out.text.contains("#bytes"), "{}", out.describe());
-    Ok(())
+    beside(PERFTEST, &[program, options])?.require_words(&["#bytes"])
 }

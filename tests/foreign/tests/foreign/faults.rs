@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use adverb_foreign::cc::{compile_with, source_dir};
-use adverb_foreign::device::loopback;
+use adverb_foreign::device::on_loopback;
 use adverb_foreign::pair::{Pair, PairOutcome};
-use adverb_foreign::process::{Finished, Program, words};
+use adverb_foreign::process::{Finished, Program};
 use adverb_foreign::suite::{Case, by_length, case};
 use adverb_foreign::{Verdict, require};
 
@@ -54,23 +54,11 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-fn on_loopback(flags: &str) -> Result<Vec<String>, String> {
-    let lo = loopback()?;
-    Ok([words(format!("-d {} -g {}", lo.dev, lo.gid)), words(flags)].concat())
-}
-
-/// A counter from the log line of a process at its end.
-fn counter(end: &Finished, name: &str) -> u64 {
-    let line = end.text.lines().find(|l| l.contains("info: counters:")).unwrap_or_default();
-    let value = line.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
-    value.and_then(|v| v.parse().ok()).unwrap_or(0)
-}
-
 /// Packets with a fault at either end.
 fn met(outcome: &PairOutcome) -> u64 {
     const NAMES: [&str; 5] =
         ["fault_drop", "fault_dup", "fault_reorder", "fault_corrupt", "fault_delay"];
-    NAMES.iter().map(|name| counter(&outcome.server, name) + counter(&outcome.client, name)).sum()
+    NAMES.iter().map(|name| outcome.server.counter(name) + outcome.client.counter(name)).sum()
 }
 
 fn pingpongs(cases: &mut Vec<Case>) {
@@ -94,11 +82,7 @@ fn pingpongs(cases: &mut Vec<Case>) {
         ("ibv_uc_pingpong", format!("-n {n}"), "delay=1ms+-1ms".into()),
         ("ibv_ud_pingpong", format!("-n {n} -e"), "delay=300us".into()),
     ] {
-        let fault = if spec.starts_with(STORM) {
-            "storm"
-        } else {
-            spec.split(['=', ',']).next().unwrap_or_default()
-        };
+        let fault = if spec.starts_with(STORM) { "storm" } else { first_fault(&spec) };
         let name = format!("pingpong/{}/{}/{fault}", &program[4..], flags.replace(' ', ""));
         cases.push(case(name, move || pingpong(program, &flags, &spec, "wire")).once());
     }
@@ -118,10 +102,14 @@ fn pingpongs(cases: &mut Vec<Case>) {
         ("ibv_rc_pingpong", format!("-n {n}"), "delay=500us±500us".into()),
     ] {
         let spec = without_damage(&spec);
-        let fault = spec.split(['=', ',']).next().unwrap_or_default();
-        let name = format!("FLT-5/{}/{}/{fault}", &program[4..], flags.replace(' ', ""));
+        let (fault, flags_word) = (first_fault(&spec), flags.replace(' ', ""));
+        let name = format!("FLT-5/{}/{flags_word}/{fault}", &program[4..]);
         cases.push(case(name, move || pingpong(program, &flags, &spec, "local")).once());
     }
+}
+
+fn first_fault(spec: &str) -> &str {
+    spec.split(['=', ',']).next().unwrap_or_default()
 }
 
 /// The same without damaged bits, which do not exist within the host.
@@ -135,7 +123,7 @@ fn pingpong(program: &str, flags: &str, spec: &str, path: &str) -> Verdict {
     // prints less.
     let (check, done) =
         if program == "ibv_xsrq_pingpong" { ("", "success") } else { ("-c", "iters in") };
-    let args = on_loopback(&format!("{flags} {check}"))?;
+    let args = on_loopback("-g", &format!("{flags} {check}"))?;
     let pair = Pair::new(program, &args, LIMIT).option("--fault", spec).option("--log", "info");
     let outcome = pair.env("ADVERB_PATH", path).run_ok()?;
     stays_on(path, &outcome)?;
@@ -151,39 +139,27 @@ fn pingpong(program: &str, flags: &str, spec: &str, path: &str) -> Verdict {
 
 fn perftests(cases: &mut Vec<Case>) {
     let n = by_length(1000, 200);
-    for (program, flags) in [
-        ("ib_send_bw", format!("-s 4096 -n {n}")),
-        ("ib_write_bw", format!("-s 65536 -n {n} -q 4")),
-        ("ib_read_bw", format!("-s 65536 -n {n}")),
-        ("ib_atomic_bw", format!("-n {n}")),
-        ("ib_send_lat", format!("-s 64 -n {n}")),
-        ("ib_read_lat", format!("-s 4096 -n {n}")),
+    for (program, flags, spec) in [
+        ("ib_send_bw", format!("-s 4096 -n {n}"), MIX),
+        ("ib_write_bw", format!("-s 65536 -n {n} -q 4"), MIX),
+        ("ib_read_bw", format!("-s 65536 -n {n}"), MIX),
+        ("ib_atomic_bw", format!("-n {n}"), MIX),
+        ("ib_send_lat", format!("-s 64 -n {n}"), MIX),
+        ("ib_read_lat", format!("-s 4096 -n {n}"), MIX),
+        ("ib_write_bw", format!("-s 1048576 -n {}", n / 10), STORM),
+        ("ib_send_bw", format!("-s 1048576 -n {}", n / 10), STORM),
+        ("ib_read_bw", format!("-s 1048576 -n {}", n / 10), STORM),
+        ("ib_atomic_bw", format!("-n {n}"), STORM),
+        ("ib_write_lat", format!("-s 64 -n {n}"), STORM),
+        ("ib_send_lat", format!("-s 9000 -n {n}"), STORM),
+        ("ib_atomic_lat", format!("-n {n}"), STORM),
     ] {
-        let near = flags.clone();
-        cases.push(
-            case(format!("perftest/{program}"), move || perftest(program, &flags, MIX, "wire"))
-                .once(),
-        );
-        let spec = without_damage(MIX);
-        cases.push(
-            case(format!("FLT-5/{program}"), move || perftest(program, &near, &spec, "local"))
-                .once(),
-        );
-    }
-    for (program, flags) in [
-        ("ib_write_bw", format!("-s 1048576 -n {}", n / 10)),
-        ("ib_send_bw", format!("-s 1048576 -n {}", n / 10)),
-        ("ib_read_bw", format!("-s 1048576 -n {}", n / 10)),
-        ("ib_atomic_bw", format!("-n {n}")),
-        ("ib_write_lat", format!("-s 64 -n {n}")),
-        ("ib_send_lat", format!("-s 9000 -n {n}")),
-        ("ib_atomic_lat", format!("-n {n}")),
-    ] {
-        let (near, spec) = (flags.clone(), without_damage(STORM));
-        let name = format!("perftest/{program}/storm");
-        cases.push(case(name, move || perftest(program, &flags, STORM, "wire")).once());
-        let name = format!("FLT-5/{program}/storm");
-        cases.push(case(name, move || perftest(program, &near, &spec, "local")).once());
+        let what = if spec == STORM { format!("{program}/storm") } else { program.to_string() };
+        let (near, near_spec) = (flags.clone(), without_damage(spec));
+        let wire = move || perftest(program, &flags, spec, "wire");
+        let local = move || perftest(program, &near, &near_spec, "local");
+        cases.push(case(format!("perftest/{what}"), wire).once());
+        cases.push(case(format!("FLT-5/{what}"), local).once());
     }
     for (program, flags) in [("ib_write_lat", "-s 64 -n 200"), ("ib_send_lat", "-s 64 -n 200")] {
         let spec = "delay=300us+-200us";
@@ -195,18 +171,17 @@ fn perftests(cases: &mut Vec<Case>) {
 /// Packets of reliable queue pairs took the same path as without faults.
 fn stays_on(path: &str, outcome: &PairOutcome) -> Verdict {
     for end in [&outcome.server, &outcome.client] {
-        let near = counter(end, "ring_sent") + counter(end, "qp_one_sided");
-        let good = if path == "local" { counter(end, "tx_packets") == 0 } else { near == 0 };
+        let near = end.counter("ring_sent") + end.counter("qp_one_sided");
+        let good = if path == "local" { end.counter("tx_packets") == 0 } else { near == 0 };
         require!(good, "not on the path {path:?}:\n{}", outcome.describe());
     }
-    let near = counter(&outcome.client, "ring_sent") + counter(&outcome.client, "qp_one_sided");
+    let near = outcome.client.counter("ring_sent") + outcome.client.counter("qp_one_sided");
     require!(path == "wire" || near > 0, "nothing went within the host:\n{}", outcome.describe());
     Ok(())
 }
 
 fn perftest(program: &str, flags: &str, spec: &str, path: &str) -> Verdict {
-    let lo = loopback()?;
-    let args = words(format!("-d {} -x {} {flags}", lo.dev, lo.gid));
+    let args = on_loopback("-x", flags)?;
     let pair = Pair::new(program, &args, LIMIT).option("--fault", spec).option("--log", "info");
     let outcome = pair.env("ADVERB_PATH", path).run_ok()?;
     stays_on(path, &outcome)?;
@@ -222,41 +197,37 @@ fn perftest(program: &str, flags: &str, spec: &str, path: &str) -> Verdict {
 }
 
 fn receives_come_late() -> Verdict {
-    let args = on_loopback("-n 100 -c")?;
+    let args = on_loopback("-g", "-n 100 -c")?;
     let outcome = Pair::new("ibv_rc_pingpong", &args, LIMIT)
         .option("--fault", "rnr=50ms")
         .option("--log", "info")
         .run_ok()?;
-    let count = counter(&outcome.server, "fault_rnr");
+    let count = outcome.server.counter("fault_rnr");
     require!(count > 0, "no receive looked absent:\n{}", outcome.describe());
     Ok(())
 }
 
 /// The queue pair that is killed flushes its work. Its peer gets no more packets.
 fn both_ends_are_told() -> Verdict {
-    let args = on_loopback("-n 1000 -c")?;
+    let args = on_loopback("-g", "-n 1000 -c")?;
     let both = Program::new("ibv_rc_pingpong", &args);
     let client = both.clone().option("--fault", "kill-qp=1@after=40");
     let outcome = Pair::of(both, client, LIMIT).run()?;
     let (client, server) = (&outcome.client, &outcome.server);
     require!(client.code() == Some(1), "the client did not fail:\n{}", outcome.describe());
-    for words in ["Failed status Work Request Flushed Error", "injected: queue pair 0x"] {
-        require!(client.text.contains(words), "no {words:?}:\n{}", outcome.describe());
-    }
+    client
+        .require_words(&["Failed status Work Request Flushed Error", "injected: queue pair 0x"])?;
     require!(!server.ok(), "the server noticed nothing:\n{}", outcome.describe());
     Ok(())
 }
 
 fn call_fails(call: &str, message: &str) -> Verdict {
-    let args = on_loopback("-e")?;
+    let args = on_loopback("-g", "-e")?;
     let out = Program::new("ibv_rc_pingpong", &args)
         .option("--fault", format!("fail={call}@1"))
         .run(LIMIT)?;
-    require!(out.code() == Some(1), "{}", out.describe());
-    for words in [message, &format!("injected: call 1 of {call} fails with ENOMEM")] {
-        require!(out.text.contains(words), "no {words:?}:\n{}", out.describe());
-    }
-    Ok(())
+    out.require(out.code() == Some(1))?;
+    out.require_words(&[message, &format!("injected: call 1 of {call} fails with ENOMEM")])
 }
 
 /// A server and a client over librdmacm in one process.
@@ -264,42 +235,33 @@ fn connections(spec: &str) -> Result<Finished, String> {
     let source = source_dir().join("../../corpus/c/early_receive.c");
     let include = format!("-I{}", source_dir().display());
     let flags = ["-O2", include.as_str(), "-Wl,--no-as-needed", "-lrdmacm"];
-    let program = compile_with("cc", &flags, &source, "faults_connections")?.display().to_string();
-    Program::new(program, &[] as &[&str]).option("--fault", spec).run(LIMIT)
+    let program = compile_with("cc", &flags, &source, "faults_connections")?;
+    Program::of_file(&program).option("--fault", spec).run(LIMIT)
 }
 
 fn lost_rep() -> Verdict {
-    let out = connections("cm-drop=rep@1")?;
-    out.require_ok()?;
-    require!(out.text.contains("injected: REP number 1 is lost"), "{}", out.describe());
-    Ok(())
+    connections("cm-drop=rep@1")?.passed()?.require_words(&["injected: REP number 1 is lost"])
 }
 
 fn request_refused() -> Verdict {
     let out = connections("cm-reject=1@reason=3")?;
-    require!(out.code() == Some(1), "{}", out.describe());
-    for words in
-        ["injected: request 1 for a connection is refused", "RDMA_CM_EVENT_REJECTED instead of"]
-    {
-        require!(out.text.contains(words), "no {words:?}: {}", out.describe());
-    }
-    Ok(())
+    out.require(out.code() == Some(1))?;
+    out.require_words(&[
+        "injected: request 1 for a connection is refused",
+        "RDMA_CM_EVENT_REJECTED instead of",
+    ])
 }
 
 fn run_refuses() -> Verdict {
     let out = Program::new("echo", &["started"]).option("--fault", "drop=1").run(LIMIT)?;
-    require!(out.code() == Some(125) && !out.text.contains("started"), "{}", out.describe());
-    require!(out.text.contains("drop=1%"), "no advice:\n{}", out.describe());
-    Ok(())
+    out.require(out.code() == Some(125) && !out.text.contains("started"))?;
+    out.require_words(&["drop=1%"])
 }
 
 fn open_fails() -> Verdict {
-    let args = on_loopback("")?;
+    let args = on_loopback("-g", "")?;
     let out =
         Program::new("ibv_rc_pingpong", &args).env("ADVERB_FAULT", "reorder=fast").run(LIMIT)?;
-    require!(out.code() == Some(1), "{}", out.describe());
-    for words in ["Couldn't get context", "reorder=fast", "reorder=5%"] {
-        require!(out.text.contains(words), "no {words:?}:\n{}", out.describe());
-    }
-    Ok(())
+    out.require(out.code() == Some(1))?;
+    out.require_words(&["Couldn't get context", "reorder=fast", "reorder=5%"])
 }

@@ -1,12 +1,10 @@
 //! The device allocates nothing around a fork (MEM-6, MEM-7). A program linked with a counter of
 //! allocator calls forks in every way, with many shared blocks.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use adverb_foreign::cases::rig;
+use adverb_foreign::cases::{on_rig, rig};
 use adverb_foreign::cc::{compile_with, source_dir};
-use adverb_foreign::device::loopback;
 use adverb_foreign::process::Program;
 use adverb_foreign::suite::{Case, case};
 use adverb_foreign::{Verdict, require};
@@ -30,14 +28,8 @@ pub fn cases() -> Vec<Case> {
 
 /// Under `adverb run --check` the same holds. The report comes after the fork, from the parent.
 fn checked(name: &str) -> Verdict {
-    let lo = loopback()?;
-    let out = Program::new(program()?.display().to_string(), &[name])
-        .flag("--check")
-        .env("RIG_DEV", lo.dev)
-        .env("RIG_GID", lo.gid)
-        .run(LIMIT)?;
-    out.require_ok()?;
-    require!(out.text.contains(&format!("ok {name}")), "{}", out.describe());
+    let out = program(name)?.flag("--check").run_ok(LIMIT)?;
+    out.require_words(&[&format!("ok {name}")])?;
     let reports = out.text.matches(REPORT).count();
     require!(reports == usize::from(name == "every_way"), "{reports} reports: {}", out.describe());
     let named = out.text.lines().filter(|l| l.contains(REPORT)).all(|l| {
@@ -45,31 +37,23 @@ fn checked(name: &str) -> Verdict {
             && l.contains(" from ")
             && l.contains("in touch_blocks, forks.c:")
     });
-    require!(named, "{}", out.describe());
-    Ok(())
+    out.require(named)
 }
 
 fn in_malloc() -> Verdict {
     let out = rig::<&str>("fork_in_malloc", &[], &[])?.run(LIMIT)?;
-    require!(out.ok() && out.text.contains("ok fork in malloc"), "{}", out.describe());
-    Ok(())
+    out.require(out.ok() && out.text.contains("ok fork in malloc"))
 }
 
 fn one(name: &str) -> Verdict {
-    let lo = loopback()?;
-    let out = Program::new(program()?.display().to_string(), &[name])
-        .env("RIG_DEV", lo.dev)
-        .env("RIG_GID", lo.gid)
-        .run(LIMIT)?;
-    out.require_ok()?;
-    require!(out.text.contains(&format!("ok {name}")), "{}", out.describe());
+    let out = program(name)?.run_ok(LIMIT)?;
+    out.require_words(&[&format!("ok {name}")])?;
     let said = out.text.contains("adverb: warn: fork fails: there are no descriptors");
-    require!(said == (name == "refused"), "{}", out.describe());
-    Ok(())
+    out.require(said == (name == "refused"))
 }
 
-/// The program and the library with the counter.
-fn program() -> Result<PathBuf, String> {
+/// The program with a case, and the library with the counter.
+fn program(name: &str) -> Result<Program, String> {
     let source = |name: &str| source_dir().join(format!("{name}.c"));
     let counter = compile_with(
         "cc",
@@ -80,5 +64,5 @@ fn program() -> Result<PathBuf, String> {
     let directory = counter.parent().ok_or("a file has a directory")?.display().to_string();
     let (search, path) = (format!("-L{directory}"), format!("-Wl,-rpath,{directory}"));
     let flags = ["-O1", "-Wl,--no-as-needed", &search, &path, "-lallocations"];
-    compile_with("cc", &flags, &source("forks"), "forks")
+    on_rig(Program::of_file(&compile_with("cc", &flags, &source("forks"), "forks")?).arg(name))
 }

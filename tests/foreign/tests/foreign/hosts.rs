@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use adverb_foreign::hosts::two_hosts;
 use adverb_foreign::process::which;
+use adverb_foreign::scratch::Scratch;
 use adverb_foreign::suite::{Case, case};
 use adverb_foreign::tshark::capture;
 use adverb_foreign::{Verdict, require};
@@ -42,10 +43,8 @@ pub fn cases() -> Vec<Case> {
 
 fn killed(which_one: &str, told: &str) -> Verdict {
     which("rping")?;
-    let out = two_hosts(&format!("the {which_one} killed"), STEPS, &[which_one, told])?.wait(LIMIT);
-    out.require_ok()?;
-    require!(out.text.contains("DISCONNECT EVENT"), "{}", out.describe());
-    Ok(())
+    two_hosts(&format!("the {which_one} killed"), STEPS, &[which_one, told], LIMIT)?
+        .require_words(&["DISCONNECT EVENT"])
 }
 
 /// Eight queue pairs exchange messages between the hosts. Both programs write captures (`$1`).
@@ -64,17 +63,12 @@ wait $server || fail "the server has failed"
 /// Captures name the source port on the wire, and `tshark` finds checksums and ICRC right.
 fn ports() -> Verdict {
     which("ib_send_bw")?;
-    let name = format!("adverb-foreign-ports-{}", std::process::id());
-    let directory = std::env::temp_dir().join(name);
-    std::fs::create_dir_all(&directory).map_err(|e| e.to_string())?;
-    let place = directory.to_str().ok_or("a strange directory")?;
-    let out = two_hosts("source ports", CAPTURED, &[place])?.wait(LIMIT);
-    out.require_ok()?;
-    let read = ["server.pcapng", "client.pcapng"].map(|file| capture(&directory.join(file)));
-    std::fs::remove_dir_all(&directory).map_err(|e| e.to_string())?;
-    for reading in read {
+    let scratch = Scratch::new("ports")?;
+    two_hosts("source ports", CAPTURED, &[&scratch.path("")], LIMIT)?;
+    for name in ["server.pcapng", "client.pcapng"] {
+        let reading = capture(&scratch.file(name))?;
         let mut ports: BTreeMap<(bool, u32), BTreeSet<u16>> = BTreeMap::new();
-        for packet in &reading?.packets {
+        for packet in &reading.packets {
             let qp = (packet.sent, packet.headers.bth.dest_qpn);
             ports.entry(qp).or_default().insert(packet.src_port);
         }

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use adverb_foreign::cases::rig;
-use adverb_foreign::device::loopback;
-use adverb_foreign::pair::Pair;
-use adverb_foreign::process::{Finished, Program, Running, free_port, group_exists};
+use adverb_foreign::device::on_loopback;
+use adverb_foreign::pair::{Pair, PairOutcome};
+use adverb_foreign::process::{Finished, Program, Running, adverb, free_port, group_exists};
+use adverb_foreign::scratch::Scratch;
 use adverb_foreign::suite::{Case, case};
 use adverb_foreign::{Verdict, require};
 
 const LIMIT: Duration = Duration::from_secs(60);
+const INSTALL_LIMIT: Duration = Duration::from_secs(600);
 /// Work requests posted by c/peer.c at a time, and receives.
 const DEPTH: u32 = 32;
 /// Number of deaths, one of which must be noticed in time.
@@ -95,7 +96,7 @@ fn one_death(op: &str, timeout: u32, retry: u32) -> Result<f64, String> {
     let (posted, good, flushed) =
         (figure(&out, "posted")?, figure(&out, "good")?, figure(&out, "flushed")?);
     require!(posted == good + 1.0 + flushed, "requests without a completion\n{}", out.describe());
-    require!(good >= 200.0 && flushed <= f64::from(DEPTH), "{}", out.describe());
+    out.require(good >= 200.0 && flushed <= f64::from(DEPTH))?;
     let receives = figure(&out, "recv_flushed")?;
     require!(
         receives == f64::from(DEPTH),
@@ -113,10 +114,8 @@ fn one_death(op: &str, timeout: u32, retry: u32) -> Result<f64, String> {
 /// Kills one side of a perftest pair in mid-traffic. The other side must end by itself, with an
 /// error.
 fn kill_one_side(kill_server: bool) -> Verdict {
-    let lo = loopback()?;
     let port = free_port()?;
-    let p = port.to_string();
-    let args = ["-d", &lo.dev, "-x", &lo.gid, "-F", "-p", &p, "-D", "20", "-s", "65536"];
+    let args = on_loopback("-x", &format!("-F -p {port} -D 20 -s 65536"))?;
     let mut server = Program::new("ib_send_bw", &args).start()?;
     server.wait_for_listener(port, LIMIT)?;
     let mut client = Program::new("ib_send_bw", &args).arg("127.0.0.1").start()?;
@@ -162,9 +161,8 @@ fn killed(kill_server: bool) -> Verdict {
 }
 
 fn next_program() -> Verdict {
-    let lo = loopback()?;
-    let args = ["-d", &lo.dev, "-g", &lo.gid, "-c", "-n", "1000"];
-    Pair::new("ibv_rc_pingpong", &args, LIMIT).run_ok().map(|_| ())
+    let args = on_loopback("-g", "-c -n 1000")?;
+    Pair::new("ibv_rc_pingpong", &args, LIMIT).run_ok().map(drop)
 }
 
 /// Possible remains of Adverb on the machine: files in /dev/shm and the run-time directory, Unix
@@ -205,11 +203,9 @@ fn walk(dir: &Path, found: &mut BTreeSet<String>) {
 
 /// Pairs of other processes on the same port do not notice that a process was killed.
 fn bystanders() -> Verdict {
-    let lo = loopback()?;
-    let other = std::thread::spawn(move || {
-        let args = ["-d", &lo.dev, "-x", &lo.gid, "-F", "-D", "6", "-f", "1", "-s", "4096"];
-        Pair::new("ib_write_bw", &args, LIMIT).run_ok().map(|_| ())
-    });
+    let args = on_loopback("-x", "-F -D 6 -f 1 -s 4096")?;
+    let other =
+        std::thread::spawn(move || Pair::new("ib_write_bw", &args, LIMIT).run_ok().map(drop));
     std::thread::sleep(Duration::from_secs(1));
     let killed = kill_one_side(true);
     let other = other.join().map_err(|_| "panicked".to_string())?;
@@ -221,61 +217,32 @@ fn bystanders() -> Verdict {
 /// either works, or names the obstacle.
 fn second_user() -> Verdict {
     // Installed in a place that every user can read, so this also tests the installed tree.
-    let adverb = adverb_foreign::process::adverb()?;
-    let build = adverb.parent().ok_or("no build directory")?;
-    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let shared = PathBuf::from(format!("/var/tmp/adverb-foreign.{}", std::process::id()));
-    let out = Command::new("make")
-        .arg("-C")
-        .arg(&top)
-        .args(["install", "PREFIX=/opt/adverb"])
-        .arg(format!("DESTDIR={}", shared.display()))
-        .arg(format!("BUILD={}", build.display()))
-        .output()
-        .map_err(|e| format!("make: {e}"))?;
-    let _clean = Remove(shared.clone());
-    require!(out.status.success(), "make install: {}", String::from_utf8_lossy(&out.stderr));
-    let installed = shared.join("opt/adverb/bin/adverb").display().to_string();
+    let shared = Scratch::below(Path::new("/var/tmp"), "installed")?;
+    let top = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let build = adverb()?.parent().ok_or("no build directory")?.display().to_string();
+    let line = format!("make -C {top} install PREFIX=/opt/adverb DESTDIR={}", shared.path(""));
+    Program::of_line(&line).arg(format!("BUILD={build}")).bare().run_ok(INSTALL_LIMIT)?;
+    let installed = shared.path("opt/adverb/bin/adverb");
 
-    let lo = loopback()?;
     let port = free_port()?;
-    let p = port.to_string();
-    let mine = ["-d", &lo.dev, "-g", &lo.gid, "-p", &p, "-n", "1000", "-c"];
+    let mine = on_loopback("-g", &format!("-p {port} -n 1000 -c"))?;
     let mut holder: Running = Program::new("ibv_rc_pingpong", &mine).start()?;
     holder.wait_for_listener(port, LIMIT)?;
 
     let other_port = free_port()?;
-    let op = other_port.to_string();
+    let other = on_loopback("-g", &format!("-n 1000 -c -p {other_port}"))?.join(" ");
     let as_nobody = |extra: &[&str]| {
-        let mut args =
-            vec!["--reuid=65534", "--regid=65534", "--clear-groups", &installed, "run", "--"];
-        args.extend([
-            "ibv_rc_pingpong",
-            "-d",
-            &lo.dev,
-            "-g",
-            &lo.gid,
-            "-n",
-            "1000",
-            "-c",
-            "-p",
-            &op,
-        ]);
-        args.extend(extra);
-        Program::new("setpriv", &args).bare()
+        let user = "setpriv --reuid=65534 --regid=65534 --clear-groups";
+        let line = format!("{user} {installed} run -- ibv_rc_pingpong {other}");
+        Program::of_line(&line).args(extra).bare()
     };
     let mut server = as_nobody(&[]).start()?;
     match server.wait_for_listener(other_port, LIMIT) {
         Ok(()) => {
             let client = as_nobody(&["127.0.0.1"]).run(LIMIT)?;
             let server = server.wait(LIMIT);
-            let good = client.ok() && server.ok();
-            require!(
-                good || told(&client) || told(&server),
-                "{}\n{}",
-                client.describe(),
-                server.describe()
-            );
+            let good = client.ok() && server.ok() || told(&client) || told(&server);
+            PairOutcome { server, client }.require(good)?;
         }
         Err(why) => {
             let out = server.wait(Duration::ZERO);
@@ -283,19 +250,11 @@ fn second_user() -> Verdict {
         }
     }
     // The first user's program must not be affected.
-    let client = Program::new("ibv_rc_pingpong", &mine).arg("127.0.0.1").run(LIMIT)?;
-    client.require_ok()?;
+    Program::new("ibv_rc_pingpong", &mine).arg("127.0.0.1").run_ok(LIMIT)?;
     holder.wait(LIMIT).require_ok()
 }
 
 /// Whether the message names the cause: the port, and its use by another user.
 fn told(out: &Finished) -> bool {
     out.text.contains("4791") && out.text.contains("user")
-}
-
-struct Remove(PathBuf);
-impl Drop for Remove {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }

@@ -9,44 +9,42 @@ use std::time::Duration;
 use adverb_foreign::Verdict;
 use adverb_foreign::cc::source_dir;
 use adverb_foreign::process::{Program, target_dir};
-use adverb_foreign::require;
 use adverb_foreign::suite::{Case, case};
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// The name of a copy as made by a tool for wheels.
 const HASHED: &str = "libibverbs-0a1b2c3d.so.1.14.44.0";
 
+/// Programs that see the device: the case, the program and its arguments, and an option of `adverb
+/// run`. A word `@NAME` stands for a file of the directory.
+const SEE: [(&str, &str, &str); 6] = [
+    ("a_module_with_a_copy_under_a_hashed_name", "@loader module @module.so", ""),
+    ("a_program_linked_with_a_copy_by_a_run_path", "@own_runpath own", "--replace"),
+    ("a_program_linked_with_a_copy_by_an_rpath", "@own_rpath own", "--replace"),
+    ("a_run_path_without_an_option", "@own_runpath own", ""),
+    ("an_rpath_without_an_option", "@own_rpath own", ""),
+    ("a_program_linked_with_a_copy_by_its_absolute_path", "@own_absolute own", ""),
+];
+
 pub fn cases() -> Vec<Case> {
-    vec![
-        case("SYS-3/a_module_with_a_copy_under_a_hashed_name", || {
-            sees(Program::new(built()?.program(), &["module", &built()?.file("module.so")]))
-        }),
-        case("SYS-3/a_program_linked_with_a_copy_by_a_run_path", || {
-            sees(Program::new(built()?.file("own_runpath"), &["own"]).flag("--replace"))
-        }),
-        case("SYS-3/a_program_linked_with_a_copy_by_an_rpath", || {
-            sees(Program::new(built()?.file("own_rpath"), &["own"]).flag("--replace"))
-        }),
-        case("SYS-3/a_run_path_without_an_option", || {
-            sees(Program::new(built()?.file("own_runpath"), &["own"]))
-        }),
-        case("SYS-3/an_rpath_without_an_option", || {
-            sees(Program::new(built()?.file("own_rpath"), &["own"]))
-        }),
-        case("SYS-3/a_program_linked_with_a_copy_by_its_absolute_path", || {
-            sees(Program::new(built()?.file("own_absolute"), &["own"]))
-        }),
+    let see = SEE.map(|(name, line, option)| {
+        case(format!("SYS-3/{name}"), move || {
+            let program = built()?.line(line);
+            sees(if option.is_empty() { program } else { program.flag(option) })
+        })
+    });
+    let others = [
         case("SYS-3/a_copy_opened_by_its_absolute_path", || {
-            sees(Program::new(
-                built()?.program(),
-                &["file", &built()?.file(&format!("x.libs/{HASHED}"))],
-            ))
+            sees(built()?.line(&format!("@loader file @x.libs/{HASHED}")))
         }),
         case("SYS-3/the_systems_library_opened_by_its_absolute_path", || {
-            sees(Program::new(built()?.program(), &["file", &system_library()?]))
+            sees(built()?.line("@loader file").arg(system_library()?))
         }),
         case("SYS-3/python_opens_the_systems_library_by_its_absolute_path", python),
-        case("SYS-3/a_copy_stays_where_the_user_wants_it", stays),
+        case("SYS-3/a_copy_stays_where_the_user_wants_it", || {
+            let program = built()?.line("@loader module @module.so").flag("--no-replace");
+            program.run(LIMIT)?.require_words(&["devices: 0"])
+        }),
         case("SYS-3/a_program_linked_statically_is_told", || {
             told("static", "is linked statically")
         }),
@@ -54,12 +52,11 @@ pub fn cases() -> Vec<Case> {
             told("inside", "contains a copy of libibverbs")
         }),
         case("SYS-3/a_program_that_can_be_helped_is_told_nothing", || {
-            let out = Program::new(built()?.program(), &["module", &built()?.file("module.so")])
-                .run(LIMIT)?;
-            require!(!out.describe().contains("warning"), "{}", out.describe());
-            Ok(())
+            let out = built()?.line("@loader module @module.so").run(LIMIT)?;
+            out.require(!out.describe().contains("warning"))
         }),
-    ]
+    ];
+    see.into_iter().chain(others).collect()
 }
 
 /// A directory with programs and libraries, laid out like an unpacked wheel.
@@ -71,8 +68,9 @@ impl Built {
         self.0.join(name).display().to_string()
     }
 
-    fn program(&self) -> String {
-        self.file("loader")
+    /// The program of a line, with the paths of its files.
+    fn line(&self, line: &str) -> Program {
+        Program::of_line(&line.replace('@', &self.file("")))
     }
 }
 
@@ -113,7 +111,7 @@ fn build() -> Result<Built, String> {
     cc(&[&shared[..], &["-Wl,-soname,libibverbs.so.1", &copy, "-o", &plain]].concat())?;
     let path = "-Wl,-rpath,$ORIGIN/x.libs";
     cc(&["-shared", "-fPIC", &module, &hashed, path, "-o", &at.file("module.so")])?;
-    cc(&[&loader, "-ldl", "-o", &at.program()])?;
+    cc(&[&loader, "-ldl", "-o", &at.file("loader")])?;
     cc(&[
         "-DOWN",
         &loader,
@@ -165,40 +163,21 @@ fn system_library() -> Result<String, String> {
 }
 
 fn sees(program: Program) -> Verdict {
-    let out = program.run(LIMIT)?;
-    out.require_ok()?;
-    require!(out.text.contains("device adverb"), "{}", out.describe());
+    let out = program.run_ok(LIMIT)?;
+    out.require_words(&["device adverb"])?;
     // Without the command the program sees no device, because its copy knows none on this machine.
     let bare = program.bare().run(LIMIT)?;
-    require!(!bare.text.contains("device adverb"), "{}", bare.describe());
-    Ok(())
+    bare.require(!bare.text.contains("device adverb"))
 }
 
 fn python() -> Verdict {
     let script = "import ctypes, sys; l = ctypes.CDLL(sys.argv[1]); n = ctypes.c_int(-1); \
                   l.ibv_get_device_list.restype = ctypes.c_void_p; l.ibv_get_device_list(ctypes.byref(n)); \
                   print('devices:', n.value)";
-    let out = Program::new("python3", &["-c", script, &system_library()?]).run(LIMIT)?;
-    out.require_ok()?;
-    require!(
-        out.text.contains("devices: ") && !out.text.contains("devices: 0"),
-        "{}",
-        out.describe()
-    );
-    Ok(())
-}
-
-fn stays() -> Verdict {
-    let built = built()?;
-    let out = Program::new(built.program(), &["module", &built.file("module.so")])
-        .flag("--no-replace")
-        .run(LIMIT)?;
-    require!(out.text.contains("devices: 0"), "{}", out.describe());
-    Ok(())
+    let out = Program::new("python3", &["-c", script, &system_library()?]).run_ok(LIMIT)?;
+    out.require(out.text.contains("devices: ") && !out.text.contains("devices: 0"))
 }
 
 fn told(program: &str, words: &str) -> Verdict {
-    let out = Program::new(built()?.file(program), &["own"]).run(LIMIT)?;
-    require!(out.describe().contains(words), "{}", out.describe());
-    Ok(())
+    built()?.line(&format!("@{program} own")).run(LIMIT)?.require_words(&[words])
 }

@@ -4,12 +4,10 @@
 
 mod asleep;
 mod capture;
-mod closes;
 mod connections;
 mod devinfo;
 mod ends;
 mod ethernet;
-mod ext;
 mod faults;
 mod forks;
 mod heart;
@@ -20,7 +18,6 @@ mod mistakes;
 mod names;
 mod neighbours;
 mod nics;
-mod notify;
 mod outages;
 mod perftest;
 mod pingpong;
@@ -28,18 +25,16 @@ mod ports;
 mod pyverbs;
 mod rdmacm;
 mod resources;
+mod rigs;
 mod sanitizers;
-mod seccomp;
 mod sockets;
 mod symbols;
 mod system;
 mod threads;
 mod top;
 mod trace;
-mod ucma;
 mod ucx;
 mod users;
-mod waits;
 
 use std::process::ExitCode;
 
@@ -53,7 +48,7 @@ const SUITES: &[Suite] = &[
     Suite::new("pyverbs", pyverbs::cases),
     Suite::new("symbols", symbols::cases).once(),
     Suite::new("kill", kill::cases).alone(),
-    Suite::new("notify", notify::cases),
+    Suite::new("notify", rigs::notify),
     // Rules of verbs on which programs rely, as on NICs.
     Suite::new("rules", || cases::of("rules")).once(),
     // OBJ-10: calls without free memory.
@@ -73,13 +68,13 @@ const SUITES: &[Suite] = &[
     Suite::new("conformance", || cases::of("conformance")).once(),
     // TM-1 to TM-5: tag matching on SRQs.
     Suite::new("tags", || cases::of("tags")).once(),
-    Suite::new("closes", closes::cases).once(),
+    Suite::new("closes", rigs::closes).once(),
     Suite::new("forks", forks::cases).once(),
     Suite::new("users", users::cases).once(),
     Suite::new("threads", threads::cases),
     Suite::new("heart", heart::cases),
     Suite::new("asleep", asleep::cases),
-    Suite::new("waits", waits::cases).once(),
+    Suite::new("waits", rigs::waits).once(),
     Suite::new("faults", faults::cases),
     Suite::new("mistakes", mistakes::cases).once(),
     Suite::new("nics", nics::cases).once(),
@@ -88,11 +83,11 @@ const SUITES: &[Suite] = &[
     // The cases look at all processes of the user.
     Suite::new("top", top::cases).once().alone(),
     Suite::new("resources", resources::cases).once().aside(),
-    Suite::new("ext", ext::cases),
+    Suite::new("ext", rigs::extensions),
     Suite::new("rdmacm", rdmacm::cases).once(),
     Suite::new("connections", connections::cases).once().aside(),
     Suite::new("neighbours", neighbours::cases).once().aside(),
-    Suite::new("ucma", ucma::cases).once().aside(),
+    Suite::new("ucma", rigs::ucma).once().aside(),
     Suite::new("hosts", hosts::cases).once().aside(),
     Suite::new("ends", ends::cases).once().aside(),
     Suite::new("ports", ports::cases).once().aside(),
@@ -100,7 +95,7 @@ const SUITES: &[Suite] = &[
     Suite::new("outages", outages::cases).once().aside(),
     Suite::new("ucx", ucx::cases),
     Suite::new("sanitizers", sanitizers::cases),
-    Suite::new("seccomp", seccomp::cases).once(),
+    Suite::new("seccomp", rigs::seccomp).once(),
     Suite::new("system", system::cases),
     Suite::new("sockets", sockets::cases).once().alone(),
     Suite::new("loader", loader::cases).once(),

@@ -20,16 +20,14 @@ pub fn cases() -> Vec<Case> {
                 require!(count == 1, "{count} times {line:?}: {}", out.describe());
             }
             let others = ["queue is full", "ibv_query_ece"];
-            require!(!others.iter().any(|o| out.text.contains(o)), "{}", out.describe());
-            Ok(())
+            out.require(!others.iter().any(|o| out.text.contains(o)))
         })
     };
     let mut all: Vec<_> = PATHS.map(told_once).into();
     all.push(case("local/a_refused_request_has_the_reason_of_the_peer", || {
         let out = run("local")?;
         let line = "remote access error: key 0x01234500 names no memory region or window";
-        require!(out.text.contains(line), "{}", out.describe());
-        Ok(())
+        out.require_words(&[line])
     }));
     all.push(case("CHK-10/lines_of_a_cpp_program_are_its_own", || {
         names_line(&[], " in drop", "owner.reset();")?;
@@ -43,8 +41,7 @@ pub fn cases() -> Vec<Case> {
                     && l.ends_with(": key 0x01234500 names no memory region or window")
                     && !l.contains("completes with")
             });
-            require!(said, "{}", out.describe());
-            Ok(())
+            out.require(said)
         })
     }));
     all
@@ -54,7 +51,7 @@ fn run(path: &str) -> Result<Finished, String> {
     let out =
         rig::<&str>("mistakes", &[], &[])?.env("ADVERB_PATH", path).run(Duration::from_secs(90))?;
     out.require_ok()?;
-    require!(out.text.contains("ok mistakes"), "{}", out.describe());
+    out.require_words(&["ok mistakes"])?;
     Ok(out)
 }
 
@@ -68,6 +65,5 @@ fn names_line(words: &[&str], function: &str, line: &str) -> Verdict {
     let out = program.run(Duration::from_secs(90))?;
     let place = format!(", names.cpp:{number})");
     let named = |l: &str| l.contains("call-failed") && l.contains(function) && l.ends_with(&place);
-    require!(out.text.lines().any(named), "{}", out.describe());
-    Ok(())
+    out.require(out.text.lines().any(named))
 }

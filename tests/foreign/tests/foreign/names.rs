@@ -1,15 +1,10 @@
 //! SYS-17, SYS-18: devices with names, and several equal devices, in a network namespace of the
 //! test. Every view of the devices has the same list.
 
-use std::os::unix::fs::MetadataExt;
-use std::process::Command;
-use std::time::Duration;
-
-use adverb_foreign::process::{adverb, start, which};
+use adverb_foreign::Verdict;
+use adverb_foreign::hosts::one_host;
+use adverb_foreign::process::which;
 use adverb_foreign::suite::{Case, case};
-use adverb_foreign::{Verdict, require};
-
-const LIMIT: Duration = Duration::from_secs(120);
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -24,15 +19,12 @@ pub fn cases() -> Vec<Case> {
 /// Two addresses at a cable, and the functions of the scripts.
 const BEGIN: &str = r#"
 cd "$(mktemp -d)"
-ip link set lo up
 ip link add net0 type veth peer name net1
-for i in net0 net1; do ip link set $i addrgenmode none; ip link set $i up; done
+up net0
+up net1
 ip addr add 192.0.2.1/24 dev net0
 ip addr add 192.0.2.2/24 dev net0
-try() { n=0; until "$@"; do n=$((n + 1)); [ $n -lt 300 ] || { echo "never: $*"; exit 1; }; sleep 0.1; done; }
-active() { "$ADVERB" devices | grep -q "net0  *active"; }
-try active
-run() { "$ADVERB" run -- "$@"; }
+try is net0 active
 # agree NAME...: all views list these devices in this order.
 agree() {
     echo "$*" | tr ' ' '\n' >wanted
@@ -174,15 +166,6 @@ fn in_namespace(script: &str) -> Verdict {
     ["rdma", "rping", "ibv_rc_pingpong", "ibv_devinfo", "ss", "python3"]
         .iter()
         .try_for_each(|tool| which(tool).map(drop))?;
-    let mut command = Command::new("unshare");
-    if !std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0) {
-        command.args(["--user", "--map-root-user"]);
-    }
-    let script = format!("{BEGIN}{script}");
-    command.args(["--net", "sh", "-e", "-c", &script]);
-    command.env("ADVERB", adverb()?).env_remove("ADVERB_LOG");
-    let out = start(command, "devices with names".into())?.wait(LIMIT);
-    out.require_ok()?;
-    require!(out.text.contains("ok names"), "{}", out.describe());
-    Ok(())
+    let out = one_host("devices with names", &format!("{BEGIN}{script}"), &[], &[])?;
+    out.require_words(&["ok names"])
 }

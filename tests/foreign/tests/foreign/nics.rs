@@ -2,7 +2,7 @@
 //! NIC work, and missing features are refused with the reason (NIC-2 to NIC-5).
 
 use adverb_foreign::cases::rig;
-use adverb_foreign::device::loopback;
+use adverb_foreign::device::{loopback, on_loopback};
 use adverb_foreign::pair::Pair;
 use adverb_foreign::process::{Program, words};
 use adverb_foreign::suite::{Case, case};
@@ -89,15 +89,14 @@ pub fn cases() -> Vec<Case> {
 }
 
 fn args(flags: &str) -> Result<Vec<String>, String> {
-    let lo = loopback()?;
-    Ok(words(format!("-d {} -g {} {flags}", lo.dev, lo.gid)))
+    on_loopback("-g", flags)
 }
 
 fn shows(nic: &str, lines: &[(&str, &str)]) -> Verdict {
     let lo = loopback()?;
-    let out =
-        Program::new("ibv_devinfo", &["-v", "-d", &lo.dev]).option("--as-nic", nic).run(LIMIT)?;
-    out.require_ok()?;
+    let out = Program::new("ibv_devinfo", &["-v", "-d", &lo.dev])
+        .option("--as-nic", nic)
+        .run_ok(LIMIT)?;
     for (name, value) in lines {
         let line = out.text.lines().find_map(|line| line.trim().strip_prefix(&format!("{name}:")));
         let shown = line.and_then(|rest| rest.split_whitespace().next());
@@ -114,17 +113,12 @@ fn has(nic: &str, program: &str) -> Verdict {
 fn lacks(nic: &str, program: &str, said: &str, why: &str) -> Verdict {
     let program = Program::new(program, &args("")?).option("--as-nic", nic).option("--log", "info");
     let out = program.run(LIMIT)?;
-    require!(out.code() == Some(1), "{}", out.describe());
-    for words in [said, why] {
-        require!(out.text.contains(words), "no {words:?}: {}", out.describe());
-    }
-    Ok(())
+    out.require(out.code() == Some(1))?;
+    out.require_words(&[said, why])
 }
 
 fn atomics() -> Verdict {
-    let lo = loopback()?;
-    let args = words(format!("-d {} -x {} -n 100", lo.dev, lo.gid));
-    let pair = Pair::new("ib_atomic_lat", &args, LIMIT)
+    let pair = Pair::new("ib_atomic_lat", &on_loopback("-x", "-n 100")?, LIMIT)
         .option("--as-nic", "irdma")
         .option("--log", "info");
     let outcome = pair.run()?;
@@ -137,28 +131,22 @@ fn values(name: &str) -> Result<Program, String> {
     rig("values", &[], &[name])
 }
 
+/// The program on a device that stands for the NIC, if there is one.
+fn as_nic(program: Program, nic: Option<&str>) -> Program {
+    nic.into_iter().fold(program, |program, nic| program.option("--as-nic", nic))
+}
+
 /// Runs `c/behind.c`. If all events have come, there is no lost wake-up to report.
 fn behind(nic: Option<&str>, events: &str) -> Verdict {
-    let program = rig("behind", &[], &[events])?;
-    let program = match nic {
-        Some(nic) => program.option("--as-nic", nic),
-        None => program,
-    };
-    let out = program.run(LIMIT)?;
-    out.require_ok()?;
-    require!(out.text.contains("ok behind"), "{}", out.describe());
-    require!(!out.text.contains("lost wake-up"), "{}", out.describe());
-    Ok(())
+    let out = as_nic(rig("behind", &[], &[events])?, nic).run_ok(LIMIT)?;
+    out.require_words(&["ok behind"])?;
+    out.require(!out.text.contains("lost wake-up"))
 }
 
 /// Runs `c/prefetch.c`, which expects these answers.
 fn prefetch(nic: Option<&str>, hint: i32, wait: i32) -> Verdict {
     let program = rig("prefetch", &[], &[&hint.to_string(), &wait.to_string()])?;
-    let program = match nic {
-        Some(nic) => program.option("--as-nic", nic),
-        None => program,
-    };
-    program.run(LIMIT)?.require_ok()
+    as_nic(program, nic).run(LIMIT)?.require_ok()
 }
 
 fn room(nic: &str) -> Verdict {
@@ -167,8 +155,8 @@ fn room(nic: &str) -> Verdict {
 
 /// The log names each field once, at the default level, and `--check` names the call.
 fn cut() -> Verdict {
-    let out = values("narrow_fields_keep_their_low_bits")?.option("--as-nic", "mlx5").run(LIMIT)?;
-    out.require_ok()?;
+    let out =
+        values("narrow_fields_keep_their_low_bits")?.option("--as-nic", "mlx5").run_ok(LIMIT)?;
     for (field, value, bits, kept) in [
         ("min_rnr_timer", 32, 5, 0),
         ("timeout", 32, 5, 0),
@@ -184,12 +172,12 @@ fn cut() -> Verdict {
         let all = format!("warn: {field} is ");
         require!(out.text.matches(&all).count() == 1, "more of {field}: {}", out.describe());
     }
-    let out = values("a_connection_with_wide_values_works")?.flag("--check").run(LIMIT)?;
-    out.require_ok()?;
-    for words in ["check: value-cut: timeout is 46", "; retry_cnt is 15", "in qp_join, rig.h:"] {
-        require!(out.text.contains(words), "no {words:?}: {}", out.describe());
-    }
-    Ok(())
+    let out = values("a_connection_with_wide_values_works")?.flag("--check").run_ok(LIMIT)?;
+    out.require_words(&[
+        "check: value-cut: timeout is 46",
+        "; retry_cnt is 15",
+        "in qp_join, rig.h:",
+    ])
 }
 
 /// A process without CAP_IPC_LOCK can register as much as `ulimit -l` permits.
@@ -205,19 +193,15 @@ fn memory() -> Verdict {
         program.option("--log", "info").start()
     };
     let out = limited(64)?.wait(LIMIT);
-    require!(out.text.contains("Couldn't register MR"), "{}", out.describe());
-    require!(out.text.contains("RLIMIT_MEMLOCK (ulimit -l) is 64 KiB"), "{}", out.describe());
+    out.require_words(&["Couldn't register MR", "RLIMIT_MEMLOCK (ulimit -l) is 64 KiB"])?;
     // The program prints this line when all is registered, and waits for its client forever.
     limited(4096)?.wait_for_text("local address", LIMIT)
 }
 
 fn unknown() -> Verdict {
     let out = Program::new("echo", &["started"]).option("--as-nic", "cx9").run(LIMIT)?;
-    require!(!out.ok() && !out.text.contains("started"), "{}", out.describe());
+    out.require(!out.ok() && !out.text.contains("started"))?;
     let out = Program::new("ibv_rc_pingpong", &args("")?).env("ADVERB_AS_NIC", "cx9").run(LIMIT)?;
-    require!(out.code() == Some(1), "{}", out.describe());
-    for words in ["Couldn't get context", "cx9", "mlx5, irdma, efa, siw"] {
-        require!(out.text.contains(words), "no {words:?}: {}", out.describe());
-    }
-    Ok(())
+    out.require(out.code() == Some(1))?;
+    out.require_words(&["Couldn't get context", "cx9", "mlx5, irdma, efa, siw"])
 }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use adverb_foreign::device::loopback;
+use adverb_foreign::device::{loopback, on_loopback};
 use adverb_foreign::pair::{Pair, PairOutcome};
-use adverb_foreign::process::{Program, words};
+use adverb_foreign::process::{Program, columns, words};
 use adverb_foreign::suite::{Case, by_length, case, short};
 use adverb_foreign::{Verdict, require};
 
@@ -182,12 +182,10 @@ fn transports(cases: &mut Vec<Case>) {
 }
 
 fn pair_on(program: &str, flags: &str, choose_gid: bool) -> Result<PairOutcome, String> {
-    let lo = loopback()?;
-    let mut args = vec!["-d".to_string(), lo.dev, "-F".to_string()];
-    if choose_gid {
-        args.extend(["-x".to_string(), lo.gid]);
-    }
-    args.extend(words(flags));
+    let args = match choose_gid {
+        true => on_loopback("-x", &format!("-F {flags}"))?,
+        false => words(format!("-d {} -F {flags}", loopback()?.dev)),
+    };
     let mut outcome = Pair::new(program, &args, LIMIT).run_ok()?;
     // Before each table perftest compares the processor's cycles with the time of day. On a busy
     // machine the two may disagree. Then perftest says so and prints zeros, and the test runs it
@@ -205,15 +203,6 @@ fn perftest(program: &str, flags: &str) -> Verdict {
     judge(&pair_on(program, flags, true)?, program, flags)
 }
 
-/// Lines of results: columns of numbers, of which the first two are size and iterations.
-fn rows(text: &str) -> Vec<Vec<f64>> {
-    text.lines()
-        .filter(|l| l.starts_with(' '))
-        .filter_map(|l| l.split_whitespace().map(|w| w.parse().ok()).collect::<Option<Vec<f64>>>())
-        .filter(|r| r.len() >= 4)
-        .collect()
-}
-
 /// The path MTU in perftest's output.
 fn mtu(text: &str) -> Option<u32> {
     let line = text.lines().find(|l| l.trim_start().starts_with("Mtu"))?;
@@ -224,14 +213,13 @@ fn judge(outcome: &PairOutcome, program: &str, flags: &str) -> Verdict {
     let text = &outcome.client.text;
     let has = |flag: &str| flags.split_whitespace().any(|f| f == flag);
     let value = |flag: &str| flags.split_whitespace().skip_while(|f| *f != flag).nth(1);
-    let found = rows(text);
+    let found = columns(text);
+    let mtu = || mtu(text).ok_or_else(|| format!("no Mtu line:\n{}", outcome.describe()));
     let sizes: Vec<u64> = found.iter().map(|r| r[0] as u64).collect();
     let expected: Vec<u64> = if has("-a") {
         // 2 B to 8 MiB; a UD message is at most one MTU.
         let top = match value("-c") {
-            Some("UD") => {
-                mtu(text).ok_or_else(|| format!("no Mtu line:\n{}", outcome.describe()))?.ilog2()
-            }
+            Some("UD") => mtu()?.ilog2(),
             _ => 23,
         };
         (1..=top).map(|p| 1 << p).collect()
@@ -240,9 +228,7 @@ fn judge(outcome: &PairOutcome, program: &str, flags: &str) -> Verdict {
             Some(s) => s.parse().map_err(|e| format!("-s {s}: {e}"))?,
             None if program.starts_with("ib_atomic") => 8,
             None if program.ends_with("_lat") => 2,
-            None if value("-c") == Some("UD") => {
-                u64::from(mtu(text).ok_or_else(|| format!("no Mtu line:\n{}", outcome.describe()))?)
-            }
+            None if value("-c") == Some("UD") => u64::from(mtu()?),
             None => 65536,
         };
         vec![size]
@@ -284,25 +270,14 @@ fn judge(outcome: &PairOutcome, program: &str, flags: &str) -> Verdict {
 }
 
 fn refused(line: &str, message: &str) -> Verdict {
-    let all = words(line);
-    for bare in [true, false] {
-        let mut program = Program::new(all[0].clone(), &all[1..]);
-        if bare {
-            program = program.bare();
-        }
+    let program = Program::of_line(line);
+    for program in [program.clone().bare(), program] {
         let out = program.run(LIMIT)?;
-        require!(out.code() == Some(1), "{}", out.describe());
-        require!(
-            out.text.contains(message),
-            "perftest did not say {message:?}:\n{}",
-            out.describe()
-        );
-        require!(
-            !out.text.contains("Did not detect devices"),
-            "it looked for a device:\n{}",
-            out.describe()
-        );
-        require!(!out.text.contains("Device         :"), "it opened a device:\n{}", out.describe());
+        out.require(out.code() == Some(1))?;
+        out.require_words(&[message])?;
+        let looked = ["Did not detect devices", "Device         :"];
+        let looked = looked.iter().find(|words| out.text.contains(**words));
+        require!(looked.is_none(), "it looked for a device: {}", out.describe());
     }
     Ok(())
 }
@@ -311,22 +286,17 @@ fn refused(line: &str, message: &str) -> Verdict {
 fn several_pairs() -> Verdict {
     let programs = ["ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_send_lat"];
     let n = by_length(5_000, 1_000);
-    let threads: Vec<_> = programs
-        .into_iter()
-        .map(|p| {
-            std::thread::spawn(move || {
-                let flags = format!("-n {n} -s 4096");
-                judge(&pair_on(p, &flags, true)?, p, &flags)
-            })
-        })
-        .collect();
-    let mut wrong = Vec::new();
-    for (t, p) in threads.into_iter().zip(programs) {
-        match t.join() {
-            Ok(Ok(())) => {}
-            Ok(Err(why)) => wrong.push(format!("{p}: {why}")),
-            Err(_) => wrong.push(format!("{p}: panicked")),
-        }
-    }
+    let one = |program: &'static str| {
+        let flags = format!("-n {n} -s 4096");
+        judge(&pair_on(program, &flags, true)?, program, &flags)
+    };
+    let wrong = std::thread::scope(|scope| {
+        let threads = programs.map(|program| (program, scope.spawn(move || one(program))));
+        let ended = threads.map(|(program, thread)| match thread.join() {
+            Ok(verdict) => verdict.map_err(|why| format!("{program}: {why}")),
+            Err(_) => Err(format!("{program}: panicked")),
+        });
+        ended.into_iter().filter_map(Result::err).collect::<Vec<_>>()
+    });
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
 }

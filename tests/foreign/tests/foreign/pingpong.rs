@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use adverb_foreign::device::{Loopback, loopback};
+use adverb_foreign::device::{DeviceArgs, loopback};
 use adverb_foreign::pair::Pair;
 use adverb_foreign::process::{Program, words};
 use adverb_foreign::suite::{Case, by_length, case, short};
@@ -121,16 +121,8 @@ fn pingpong(kind: Kind, flags: &str, events: bool, iters: u32) -> Verdict {
     let outcome = pair.run_ok()?;
     for end in [&outcome.server, &outcome.client] {
         // Only programs with a check print figures; the XRC program prints only "success".
-        if kind.checks {
-            require!(
-                end.text.contains(&format!("{iters} iters in")),
-                "no line with {iters} iters:\n{}",
-                outcome.describe()
-            );
-        }
-        if !kind.checks {
-            require!(end.text.contains("success"), "{}", outcome.describe());
-        }
+        let done = if kind.checks { format!("{iters} iters in") } else { "success".to_string() };
+        require!(end.text.contains(&done), "no {done:?}:\n{}", outcome.describe());
         for bad in ["invalid data", "Failed status", "Couldn't", "parse WC failed"] {
             // A prefetch is only advice, so a refusal is no failure.
             require!(
@@ -144,22 +136,20 @@ fn pingpong(kind: Kind, flags: &str, events: bool, iters: u32) -> Verdict {
 }
 
 /// The device of the loopback interface alone, whose port has a path MTU of 4096.
-fn alone() -> Loopback {
-    Loopback { dev: "adverb_lo".into(), gid: "0".into() }
+fn alone() -> DeviceArgs {
+    DeviceArgs { dev: "adverb_lo".into(), gid: "0".into() }
 }
 
 fn refuses_dm_with_odp() -> Verdict {
     let out = Program::new("ibv_rc_pingpong", &["-j", "-o"]).run(LIMIT)?;
-    require!(out.code() == Some(1), "{}", out.describe());
-    require!(out.text.contains("DM memory region can't be on demand"), "{}", out.describe());
-    Ok(())
+    out.require(out.code() == Some(1))?;
+    out.require_words(&["DM memory region can't be on demand"])
 }
 
 fn refuses_large_ud() -> Verdict {
     let lo = alone();
     let args = ["-d", &lo.dev, "-g", &lo.gid, "-s", "4097"];
     let out = Program::new("ibv_ud_pingpong", &args).option("--device", "lo").run(LIMIT)?;
-    require!(out.code() == Some(1), "{}", out.describe());
-    require!(out.text.contains("Requested size larger than port MTU (4096)"), "{}", out.describe());
-    Ok(())
+    out.require(out.code() == Some(1))?;
+    out.require_words(&["Requested size larger than port MTU (4096)"])
 }

@@ -1,28 +1,22 @@
 //! SYS-5: an open device follows its interface, in a network namespace of the test.
 
-use std::os::unix::fs::MetadataExt;
-use std::process::Command;
-use std::time::Duration;
-
 use adverb_foreign::cc::compile;
-use adverb_foreign::process::{adverb, start, which};
+use adverb_foreign::hosts::{is_root, one_host};
+use adverb_foreign::process::{Finished, which};
 use adverb_foreign::suite::{Case, case};
 use adverb_foreign::{Verdict, require};
 
-const LIMIT: Duration = Duration::from_secs(60);
-
 /// Only the addresses of the test; an automatic IPv6 address would come later.
-const STEPS: &str = r#"
-mount -t tmpfs none /run
-ip link set lo up
+const CABLE: &str = r#"
 ip link add net0 type veth peer name net1
-for i in net0 net1; do ip link set $i addrgenmode none; ip link set $i up; done
+up net0
+up net1
 ip addr add 192.0.2.1/24 dev net0
-n=0
-until "$ADVERB" devices | grep -q 'net0  *active'; do
-    n=$((n + 1)); [ $n -lt 300 ] || { echo "the cable is not up"; exit 1; }
-    sleep 0.1
-done
+"#;
+
+/// `$1`: the options of `adverb run`.
+const STEPS: &str = r#"
+try is net0 active
 RIG_NET=net0 "$ADVERB" run $1 -- "$PROGRAM"
 "#;
 
@@ -36,21 +30,33 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// A program of another user holds the UDP port at every address. A program that opens a device
-/// gets an error message. A program that only lists devices goes on.
-const TAKEN: &str = r#"
-mount -t tmpfs none /run
-ip link set lo up
-"$ADVERB" run -- ibv_devinfo -d adverb0 >/run/free 2>&1
+/// Runs steps with a directory `/run` of their own.
+fn run(
+    what: &str,
+    steps: &[&str],
+    args: &[&str],
+    vars: &[(&str, &str)],
+) -> Result<Finished, String> {
+    one_host(what, &format!("mount -t tmpfs none /run\n{}", steps.concat()), args, vars)
+}
+
+/// Before another program takes the port.
+const FREE: &str = "run ibv_devinfo -d adverb0 >/run/free 2>&1\n";
+
+/// A program of another user holds the UDP port at every address.
+const HOLDER: &str = r#"
 setpriv --reuid 4321 --regid 4321 --clear-groups /usr/bin/python3 -c '
 import socket, time
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.bind(("0.0.0.0", 4791))
 print("up", flush=True)
-time.sleep(60)' >/run/up & holder=$!
-n=0
-until grep -qs up /run/up; do n=$((n + 1)); [ $n -lt 200 ] || exit 1; sleep 0.1; done
-"$ADVERB" run -- ibv_devinfo -d adverb0 >/run/taken 2>&1 || { kill $holder; cat /run/taken; exit 1; }
+time.sleep(120)' >/run/up & holder=$!
+try grep -qs up /run/up
+"#;
+
+/// A program that opens a device gets an error message. A program that only lists devices goes on.
+const TAKEN: &str = r#"
+run ibv_devinfo -d adverb0 >/run/taken 2>&1 || { kill $holder; cat /run/taken; exit 1; }
 kill $holder
 grep -c warn /run/free || true
 cat /run/taken
@@ -60,42 +66,28 @@ cat /run/taken
 /// The other end of the cable has `fd00:77::9`. So detection finds that `net0` must not use this
 /// address.
 const TENTATIVE: &str = r#"
-mount -t tmpfs none /run
-ip link set lo up
 ip link add net0 type veth peer name net1
 sysctl -qw net.ipv6.conf.net0.accept_dad=1 net.ipv6.conf.net0.dad_transmits=3
-for i in net0 net1; do ip link set $i addrgenmode none; ip link set $i up; done
+up net0
+up net1
 ip addr add fd00:77::9/64 dev net1 nodad
 ip addr add fd00:77::9/64 dev net0
 ip addr add 192.0.2.1/24 dev net0
-wait_for() {
-    n=0
-    until ip -6 addr show dev net0 | grep "$1" | grep -q "$2"; do
-        n=$((n + 1)); [ $n -lt 300 ] || { echo "$1 never becomes $2"; ip addr; exit 1; }
-        sleep 0.1
-    done
-}
-wait_for fd00:77::9 dadfailed
+failed() { ip -6 addr show dev net0 | grep fd00:77::9 | grep -q dadfailed; }
+try failed
 export RIG_DEV=adverb_net0 ADVERB_DEVICES=net0
 for address in fe80::77 fd00:77::1; do
     ip addr add $address/64 dev net0
     ip -6 addr show dev net0 | grep $address | grep -q tentative || { echo "detection is over too soon"; exit 1; }
-    "$ADVERB" run -- "$PROGRAM" wait $address
+    run "$PROGRAM" wait $address
 done
-"$ADVERB" run -- "$PROGRAM" gone fd00:77::9
+run "$PROGRAM" gone fd00:77::9
 "#;
 
 fn tentative() -> Verdict {
-    let program = compile("tentative")?;
-    let mut command = Command::new("unshare");
-    if !is_root() {
-        command.args(["--user", "--map-root-user"]);
-    }
-    command.args(["--net", "--mount", "sh", "-e", "-c", TENTATIVE]);
-    command.env("ADVERB", adverb()?).env("PROGRAM", program).env_remove("ADVERB_LOG");
-    let out = start(command, "addresses that are new".into())?.wait(LIMIT);
-    out.require_ok()?;
-    require!(out.text.matches("ok tentative").count() == 3, "{}", out.describe());
+    let program = compile("tentative")?.display().to_string();
+    let out = run("addresses that are new", &[TENTATIVE], &[], &[("PROGRAM", &program)])?;
+    out.require(out.text.matches("ok tentative").count() == 3)?;
     // A correct program gets no message.
     require!(!out.text.contains("adverb: "), "an untrue line: {}", out.describe());
     Ok(())
@@ -104,17 +96,8 @@ fn tentative() -> Verdict {
 /// A device stays listed while its interface is down, or has no carrier: SYS-13. `$1`: the options
 /// of `adverb run`, `$2`: the device.
 const DOWN: &str = r#"
-mount -t tmpfs none /run
-ip link set lo up
-ip link add net0 type veth peer name net1
-for i in net0 net1; do ip link set $i addrgenmode none; ip link set $i up; done
-ip addr add 192.0.2.1/24 dev net0
 tell() {
-    n=0
-    until "$ADVERB" devices $options | grep -q "net0  *$2"; do
-        n=$((n + 1)); [ $n -lt 300 ] || { echo "net0 never becomes $2"; exit 1; }
-        sleep 0.1
-    done
+    try is net0 $2
     echo "== $1"
     "$ADVERB" run $options -- sh -c "ibv_devices; ibv_devinfo -d $device; cat /sys/class/infiniband/$device/ports/1/state; rdma link; ibstat $device"
     "$ADVERB" devices $options
@@ -132,16 +115,10 @@ fn down() -> Verdict {
     for (options, device) in
         [("", "adverb0"), ("--device all", "adverb_net0"), ("--device net0", "adverb_net0")]
     {
-        let mut command = Command::new("unshare");
-        if !is_root() {
-            command.args(["--user", "--map-root-user"]);
-        }
-        command.args(["--net", "--mount", "sh", "-e", "-c", DOWN, "sh", options, device]);
-        command.env("ADVERB", adverb()?);
-        let out = start(command, format!("an interface that is down, {device}"))?.wait(LIMIT);
-        out.require_ok()?;
+        let what = format!("an interface that is down, {device}");
+        let out = run(&what, &[CABLE, DOWN], &[options, device], &[])?;
         let parts: Vec<&str> = out.text.split("== ").collect();
-        require!(parts.len() == 4, "{}", out.describe());
+        out.require(parts.len() == 4)?;
         let active = ["PORT_ACTIVE", "4: ACTIVE", "state ACTIVE", "State: Active"];
         let down = ["PORT_DOWN", "1: DOWN", "state DOWN", "State: Down", "  down  "];
         for (part, words) in [(1, &active[..]), (2, &down[..]), (3, &down[..])] {
@@ -153,22 +130,8 @@ fn down() -> Verdict {
     Ok(())
 }
 
-fn is_root() -> bool {
-    std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
-}
-
 /// The same port in use; a client requests a connection.
 const UNSENDABLE: &str = r#"
-mount -t tmpfs none /run
-ip link set lo up
-setpriv --reuid 4321 --regid 4321 --clear-groups /usr/bin/python3 -c '
-import socket, time
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.bind(("0.0.0.0", 4791))
-print("up", flush=True)
-time.sleep(120)' >/run/up & holder=$!
-n=0
-until grep -qs up /run/up; do n=$((n + 1)); [ $n -lt 200 ] || exit 1; sleep 0.1; done
 timeout 50 "$ADVERB" run -- rping -c -a 127.0.0.1 -C 1 && status=0 || status=$?
 echo "rping ended with $status"
 kill $holder
@@ -178,14 +141,8 @@ kill $holder
 fn unsendable() -> Verdict {
     require!(is_root(), "this test becomes another user, which only root can: run it as root");
     which("rping")?;
-    let mut command = Command::new("unshare");
-    command
-        .args(["--net", "--mount", "sh", "-e", "-c", UNSENDABLE])
-        .env("ADVERB", adverb()?)
-        .env_remove("ADVERB_LOG");
-    let out = start(command, "a request that cannot leave".into())?.wait(LIMIT);
-    out.require_ok()?;
-    require!(out.text.contains("RDMA_CM_EVENT_UNREACHABLE, error -98"), "{}", out.describe());
+    let out = run("a request that cannot leave", &[HOLDER, UNSENDABLE], &[], &[])?;
+    out.require_words(&["RDMA_CM_EVENT_UNREACHABLE, error -98"])?;
     require!(!out.text.contains("rping ended with 124"), "it waits: {}", out.describe());
     let said =
         out.text.lines().filter(|line| line.starts_with("adverb: error")).collect::<Vec<_>>();
@@ -195,38 +152,24 @@ fn unsendable() -> Verdict {
 
 fn taken() -> Verdict {
     require!(is_root(), "this test becomes another user, which only root can: run it as root");
-    let mut command = Command::new("unshare");
-    command
-        .args(["--net", "--mount", "sh", "-e", "-c", TAKEN])
-        .env("ADVERB", adverb()?)
-        .env_remove("ADVERB_LOG");
-    let out = start(command, "a UDP port that is taken".into())?.wait(LIMIT);
-    out.require_ok()?;
-    for words in [
+    let out = run("a UDP port that is taken", &[FREE, HOLDER, TAKEN], &[], &[])?;
+    out.require_words(&[
         "nothing can be connected at adverb0",
         "UDP port 4791 at 127.0.0.1",
         "user 4321",
         "PORT_ACTIVE",
-    ] {
-        require!(out.text.contains(words), "no {words}: {}", out.describe());
-    }
+    ])?;
     require!(out.text.starts_with("0\n"), "a warning without a reason: {}", out.describe());
     Ok(())
 }
 
 fn follows() -> Verdict {
-    let program = compile("ports")?;
+    let program = compile("ports")?.display().to_string();
     for (device, options, stays) in [("adverb0", "", "1"), ("adverb_net0", "--device net0", "")] {
-        let mut command = Command::new("unshare");
-        if !is_root() {
-            command.args(["--user", "--map-root-user"]);
-        }
-        command.args(["--net", "--mount", "sh", "-e", "-c", STEPS, "sh", options]);
-        command.env("ADVERB", adverb()?).env("PROGRAM", &program);
-        command.env("RIG_DEV", device).env("RIG_STAYS", stays);
-        let out = start(command, format!("an interface of {device} that changes"))?.wait(LIMIT);
-        out.require_ok()?;
-        require!(out.text.contains("ok ports"), "{}", out.describe());
+        let variables = [("PROGRAM", &*program), ("RIG_DEV", device), ("RIG_STAYS", stays)];
+        let what = format!("an interface of {device} that changes");
+        let out = run(&what, &[CABLE, STEPS], &[options], &variables)?;
+        out.require_words(&["ok ports"])?;
     }
     Ok(())
 }

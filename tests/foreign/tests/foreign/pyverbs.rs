@@ -4,6 +4,7 @@
 use std::sync::OnceLock;
 
 use adverb_foreign::device::loopback;
+use adverb_foreign::hosts::is_root;
 use adverb_foreign::pyverbs::{CORE, GENERIC, Report, Word, names, run as run_suite, unpack};
 use adverb_foreign::suite::{Case, case};
 use adverb_foreign::{Verdict, require};
@@ -44,12 +45,10 @@ fn core(name: &str) -> Verdict {
 }
 
 fn may_be_skipped(name: &str, reason: &str) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let root = std::fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0);
     let listed =
         LEFT_OUT.lines().filter_map(|l| l.split_once(": ")).any(|(listed, _)| listed == name);
     // The suite runs raw packets on Ethernet only as root.
-    listed || !root && reason.contains("by root on Ethernet")
+    listed || !is_root() && reason.contains("by root on Ethernet")
 }
 
 fn total() -> Verdict {

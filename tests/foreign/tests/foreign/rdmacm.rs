@@ -46,40 +46,58 @@ pub fn cases() -> Vec<Case> {
 
 /// Runs a case of `cm_rules.c`.
 fn rule(name: &str, path: &str) -> Verdict {
-    let out = rig("cm_rules", &["-lrdmacm"], &[name])?.env("ADVERB_PATH", path).run(LIMIT)?;
-    out.require_ok()?;
-    require!(out.text.contains(&format!("ok {name}")), "{}", out.describe());
-    Ok(())
+    rig("cm_rules", &["-lrdmacm"], &[name])?
+        .env("ADVERB_PATH", path)
+        .run_ok(LIMIT)?
+        .require_words(&[&format!("ok {name}")])
 }
 
-/// Command lines of a server and a client. `PORT` in the arguments is replaced.
-#[derive(Clone, Copy)]
-struct Two {
-    server: &'static str,
-    client: &'static str,
-    /// The port space in which the server listens.
-    space: u64,
-    /// The port, if the program has no option for it.
-    port: Option<u16>,
-    /// The client's text after success, and its minimum number of occurrences.
-    says: (&'static str, usize),
-}
-
-const TWO: Two = Two { server: "", client: "", space: TCP, port: None, says: ("", 0) };
+/// A name, the command lines of a server and a client, the port space in which the server listens,
+/// and the client's text after success. `PORT` in the lines is replaced.
+const SIMPLE: [(&str, &str, &str, u64, &str); 7] = [
+    ("ucmatose", "ucmatose -p PORT -c 200", "ucmatose -p PORT -c 200 -s 127.0.0.1", TCP, DONE),
+    (
+        "ucmatose_migrates",
+        "ucmatose -p PORT -c 100 -m",
+        "ucmatose -p PORT -c 100 -m -s 127.0.0.1",
+        TCP,
+        DONE,
+    ),
+    (
+        "ucmatose_options",
+        "ucmatose -p PORT -c 2 -t 96 -a 14 -b ::1 -f ipv6",
+        "ucmatose -p PORT -c 2 -t 96 -a 14 -s ::1 -f ipv6",
+        TCP,
+        DONE,
+    ),
+    (
+        "rdma_client",
+        "rdma_server -p PORT",
+        "rdma_client -s 127.0.0.1 -p PORT",
+        TCP,
+        "rdma_client: end 0",
+    ),
+    (
+        "rdma_xclient_rc",
+        "rdma_xserver -p PORT -c r",
+        "rdma_xclient -s 127.0.0.1 -p PORT -c r",
+        TCP,
+        "rdma_xclient: end 0",
+    ),
+    (
+        "rdma_xclient_xrc",
+        "rdma_xserver -p PORT -c x",
+        "rdma_xclient -s 127.0.0.1 -p PORT -c x",
+        IB,
+        "rdma_xclient: end 0",
+    ),
+    // This program has no option for the port.
+    ("udaddy", "udaddy -c 50", "udaddy -c 50 -s 127.0.0.1", UDP, DONE),
+];
+const DONE: &str = "return status 0";
 
 /// Programs of rdmacm-utils.
 fn programs(cases: &mut Vec<Case>, path: &'static str) {
-    let pings = by_length("1000", "100");
-    let ping = |extra: &'static str, to: &'static str| {
-        let port = "PORT";
-        (
-            format!("rping -s -a {to} -p {port} -v -C {pings} {extra}"),
-            format!("rping -c -a {to} -p {port} -v -C {pings} {extra}"),
-        )
-    };
-    let mut push = |name: &str, two: Two, server: String, client: String| {
-        cases.push(case(format!("RCM-7/{path}/{name}"), move || pair(two, &server, &client, path)));
-    };
     let count = by_length(1000, 100);
     for (name, extra, to) in [
         ("rping", "", "127.0.0.1"),
@@ -87,77 +105,19 @@ fn programs(cases: &mut Vec<Case>, path: &'static str) {
         ("rping_validates", "-V -S 65000", "127.0.0.1"),
         ("rping_own_queue_pair", "-q", "127.0.0.1"),
     ] {
-        let (server, client) = ping(extra, to);
-        push(name, Two { says: ("ping data: rdma-ping-", count), ..TWO }, server, client);
+        cases.push(case(format!("RCM-7/{path}/{name}"), move || {
+            let line = |side| format!("rping {side} -a {to} -p PORT -v -C {count} {extra}");
+            let pair = by_address(&line("-s"), &line("-c"), path);
+            says(&pair.run_ok()?, "ping data: rdma-ping-", count)
+        }));
     }
-    let mut simple =
-        |name: &str, two: Two| push(name, two, two.server.to_string(), two.client.to_string());
-    let done = ("return status 0", 1);
-    simple(
-        "ucmatose",
-        Two {
-            server: "ucmatose -p PORT -c 200",
-            client: "ucmatose -p PORT -c 200 -s 127.0.0.1",
-            says: done,
-            ..TWO
-        },
-    );
-    simple(
-        "ucmatose_migrates",
-        Two {
-            server: "ucmatose -p PORT -c 100 -m",
-            client: "ucmatose -p PORT -c 100 -m -s 127.0.0.1",
-            says: done,
-            ..TWO
-        },
-    );
-    simple(
-        "ucmatose_options",
-        Two {
-            server: "ucmatose -p PORT -c 2 -t 96 -a 14 -b ::1 -f ipv6",
-            client: "ucmatose -p PORT -c 2 -t 96 -a 14 -s ::1 -f ipv6",
-            says: done,
-            ..TWO
-        },
-    );
-    simple(
-        "rdma_client",
-        Two {
-            server: "rdma_server -p PORT",
-            client: "rdma_client -s 127.0.0.1 -p PORT",
-            says: ("rdma_client: end 0", 1),
-            ..TWO
-        },
-    );
-    simple(
-        "rdma_xclient_rc",
-        Two {
-            server: "rdma_xserver -p PORT -c r",
-            client: "rdma_xclient -s 127.0.0.1 -p PORT -c r",
-            says: ("rdma_xclient: end 0", 1),
-            ..TWO
-        },
-    );
-    simple(
-        "rdma_xclient_xrc",
-        Two {
-            server: "rdma_xserver -p PORT -c x",
-            client: "rdma_xclient -s 127.0.0.1 -p PORT -c x",
-            space: IB,
-            says: ("rdma_xclient: end 0", 1),
-            ..TWO
-        },
-    );
-    simple(
-        "udaddy",
-        Two {
-            server: "udaddy -c 50",
-            client: "udaddy -c 50 -s 127.0.0.1",
-            space: UDP,
-            port: Some(UDADDY_PORT),
-            says: done,
-        },
-    );
+    for (name, server, client, space, done) in SIMPLE {
+        cases.push(case(format!("RCM-7/{path}/{name}"), move || {
+            let pair = by_address(server, client, path).listener(Listener::Id(space));
+            let pair = if space == UDP { pair.at_port(UDADDY_PORT) } else { pair };
+            says(&pair.run_ok()?, done, 1)
+        }));
+    }
     cases.push(case(format!("RCM-8/{path}/mckey"), move || mckey(path)));
     cases.push(case(format!("RCM-7/{path}/cmtime"), move || cmtime(path)));
     cases.push(case(format!("RCM-7/{path}/rping_persistent_server"), move || persistent(path)));
@@ -182,13 +142,10 @@ fn both(server: Finished, client: Finished) -> String {
     PairOutcome { server, client }.describe()
 }
 
-fn pair(two: Two, server: &str, client: &str, path: &str) -> Verdict {
-    let pair = by_address(server, client, path).listener(Listener::Id(two.space));
-    let pair = two.port.into_iter().fold(pair, Pair::at_port);
-    let outcome = pair.run_ok()?;
-    let (says, times) = two.says;
-    let said = outcome.client.text.matches(says).count();
-    require!(said >= times, "{said} times {says:?}, not {times}: {}", outcome.describe());
+/// The client says this at least so often.
+fn says(outcome: &PairOutcome, words: &str, times: usize) -> Verdict {
+    let said = outcome.client.text.matches(words).count();
+    require!(said >= times, "{said} times {words:?}, not {times}: {}", outcome.describe());
     Ok(())
 }
 
@@ -221,10 +178,8 @@ fn cmtime(path: &str) -> Verdict {
     let client = client.run(LIMIT)?;
     let outcome = PairOutcome { server: server.wait(Duration::ZERO), client };
     let text = &outcome.client.text;
-    require!(outcome.client.ok(), "{}", outcome.describe());
-    for line in ["connect      :", "disconnect   :", "destroy      :"] {
-        require!(text.contains(line), "no {line:?}: {}", outcome.describe());
-    }
+    outcome.require(outcome.client.ok())?;
+    outcome.client.require_words(&["connect      :", "disconnect   :", "destroy      :"])?;
     for bad in ["event:", "failure", "error"] {
         require!(!text.contains(bad), "{bad:?}: {}", outcome.describe());
     }
@@ -238,7 +193,7 @@ fn persistent(path: &str) -> Verdict {
     let (server, client) =
         by_address("rping -s -P -a 127.0.0.1 -p PORT", client, path).listening()?;
     let first = client.clone().arg("20").run(LIMIT)?;
-    require!(ended_well(&first), "{}", first.describe());
+    first.require(ended_well(&first))?;
     let count = by_length(5000, 1000);
     let start = |_| -> Result<Running, String> {
         let mut one = client.clone().arg(count.to_string()).start()?;
@@ -282,6 +237,5 @@ fn server_killed() -> Verdict {
     // The client's threads are told at once of the disconnection and of the failed completion, and
     // the first of these ends the process. The suite `ends` checks the events themselves.
     let told = ["DISCONNECT EVENT", "cq completion failed status 12"];
-    require!(told.iter().any(|words| client.text.contains(words)), "{}", client.describe());
-    Ok(())
+    client.require(told.iter().any(|words| client.text.contains(words)))
 }

@@ -2,15 +2,10 @@
 //! programs have a network namespace of their own, because a stopped process of another test would
 //! be a process without an answer.
 
-use std::os::unix::fs::MetadataExt;
-use std::process::Command;
-use std::time::Duration;
-
-use adverb_foreign::process::{adverb, start, which};
+use adverb_foreign::Verdict;
+use adverb_foreign::hosts::one_host;
+use adverb_foreign::process::which;
 use adverb_foreign::suite::{Case, case};
-use adverb_foreign::{Verdict, require};
-
-const LIMIT: Duration = Duration::from_secs(120);
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -21,10 +16,8 @@ pub fn cases() -> Vec<Case> {
 
 /// Two programs that send to each other over the network, until they are killed.
 const BEGIN: &str = r#"
-ip link set lo up
+cd "$(mktemp -d)"
 export ADVERB_PATH=wire
-run() { "$ADVERB" run -- "$@"; }
-try() { n=0; until "$@"; do n=$((n + 1)); [ $n -lt 300 ] || { echo "never: $*"; exit 1; }; sleep 0.1; done; }
 "$ADVERB" run -- ib_send_bw -x 0 --run_infinitely >/dev/null 2>&1 & server=$!
 listens() { ss -Hltn | grep -q :18515; }
 try listens
@@ -84,15 +77,6 @@ echo "ok objects"
 
 fn objects(script: &str) -> Verdict {
     ["rdma", "ib_send_bw", "ss", "python3"].iter().try_for_each(|tool| which(tool).map(drop))?;
-    let mut command = Command::new("unshare");
-    if !std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0) {
-        command.args(["--user", "--map-root-user"]);
-    }
-    let script = format!("cd \"$(mktemp -d)\"\n{BEGIN}{script}");
-    command.args(["--net", "sh", "-e", "-c", &script]);
-    command.env("ADVERB", adverb()?).env_remove("ADVERB_LOG");
-    let out = start(command, "objects of programs at work".into())?.wait(LIMIT);
-    out.require_ok()?;
-    require!(out.text.contains("ok objects"), "{}", out.describe());
-    Ok(())
+    let out = one_host("objects of programs at work", &format!("{BEGIN}{script}"), &[], &[])?;
+    out.require_words(&["ok objects"])
 }

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
+use adverb_foreign::cases::on_rig;
 use adverb_foreign::cc::{compile_with, source_dir};
-use adverb_foreign::device::loopback;
 use adverb_foreign::pair::{Pair, PairOutcome};
 use adverb_foreign::process::Program;
 use adverb_foreign::suite::{Case, case};
@@ -56,9 +56,8 @@ fn pair(compiler: &str, flags: &[&str], name: &str) -> Result<Pair, String> {
     let source = source_dir().join("sanitized.c");
     let name = format!("sanitized_{compiler}_{}", name.replace(',', "_"));
     let program = compile_with(compiler, &[STRICT, flags].concat(), &source, &name)?;
-    let lo = loopback()?;
-    let pair = Pair::new::<&str>(&program.display().to_string(), &[], LIMIT);
-    Ok(pair.env("RIG_DEV", &lo.dev).env("RIG_GID", &lo.gid))
+    let end = on_rig(Program::of_file(&program))?;
+    Ok(Pair::of(end.clone(), end, LIMIT))
 }
 
 fn silent(outcome: &PairOutcome) -> Verdict {
@@ -66,11 +65,7 @@ fn silent(outcome: &PairOutcome) -> Verdict {
         let report = REPORTS.iter().find(|r| end.text.contains(**r));
         require!(report.is_none(), "a report:\n{}", outcome.describe());
         // Output of the shell that the program starts.
-        require!(
-            end.text.contains("child\n") && end.text.contains("END\n"),
-            "{}",
-            outcome.describe()
-        );
+        outcome.require(end.text.contains("child\n") && end.text.contains("END\n"))?;
     }
     Ok(())
 }
@@ -89,8 +84,7 @@ fn options_stay() -> Verdict {
     let program =
         compile_with("gcc", &["-fsanitize=address"], &source_dir().join("faulty.c"), "faulty")?;
     let line = format!("ASAN_OPTIONS=detect_leaks=0 {}", program.display());
-    let out = Program::new("sh", &["-c", &line]).run(LIMIT)?;
-    out.require_ok()
+    Program::new("sh", &["-c", &line]).run(LIMIT)?.require_ok()
 }
 
 /// Faults of the program are still found.
@@ -101,13 +95,9 @@ fn reports_come_through() -> Verdict {
         ("leak", "-DFAULT_LEAK", "detected memory leaks"),
     ] {
         let flags = [&format!("-fsanitize={sanitizer}"), fault];
-        let program = compile_with(
-            "gcc",
-            &flags,
-            &source_dir().join("faulty.c"),
-            &format!("fault_{sanitizer}"),
-        )?;
-        let out = Program::new::<&str>(program.display().to_string(), &[]).run(LIMIT)?;
+        let name = format!("fault_{sanitizer}");
+        let program = compile_with("gcc", &flags, &source_dir().join("faulty.c"), &name)?;
+        let out = Program::of_file(&program).run(LIMIT)?;
         require!(!out.ok() && out.text.contains(words), "nothing is reported:\n{}", out.describe());
     }
     Ok(())

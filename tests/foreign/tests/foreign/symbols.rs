@@ -30,8 +30,7 @@ fn lookup(library: &str, mode: &str) -> Result<Finished, String> {
 fn nccl(library: &str) -> Verdict {
     let out = lookup(library, "nccl")?;
     out.require_ok()?;
-    require!(out.text.contains("found 22 required, 5 optional"), "{}", out.describe());
-    Ok(())
+    out.require_words(&["found 22 required, 5 optional"])
 }
 
 fn public() -> Verdict {
@@ -39,8 +38,7 @@ fn public() -> Verdict {
     out.require_ok()?;
     let n = PUBLIC.lines().filter(|l| !l.trim().is_empty() && !l.starts_with('#')).count();
     require!(n >= 75, "the list has only {n} names");
-    require!(out.text.contains(&format!("found {n} of {n}")), "{}", out.describe());
-    Ok(())
+    out.require_words(&[&format!("found {n} of {n}")])
 }
 
 fn ucx() -> Verdict {

@@ -7,12 +7,15 @@ use std::time::Duration;
 use adverb_foreign::Verdict;
 use adverb_foreign::cc::compile;
 use adverb_foreign::device::{devices, loopback};
-use adverb_foreign::pair::{Pair, PairOutcome};
-use adverb_foreign::process::{Program, target_dir};
+use adverb_foreign::pair::Pair;
+use adverb_foreign::process::{Finished, Program, target_dir, which};
 use adverb_foreign::require;
+use adverb_foreign::sockets::{rcopy, streams};
 use adverb_foreign::suite::{Case, case};
 
 const LIMIT: Duration = Duration::from_secs(60);
+/// Sizes of the messages of streams.
+const SIZES: [u32; 3] = [64, 4096, 65536];
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -27,14 +30,16 @@ pub fn cases() -> Vec<Case> {
         case("SYS-1/rdma_statistic_qp_mode", || {
             every_device(&["statistic", "qp", "mode"], &["auto off"])
         }),
-        case("SYS-1/rdma_system", || said(&["system"], "copy-on-fork on")),
+        case("SYS-1/rdma_system", || rdma(&["system"])?.require_words(&["copy-on-fork on"])),
         case("SYS-1/what_would_change_something_is_refused", refused),
         case("SYS-1/another_protocol_of_netlink_is_the_kernels", other_netlink),
         case("SYS-2/ibstat", ibstat),
         case("SYS-2/ibstatus", || shell("ibstatus", &["link_layer:\t Ethernet", "4: ACTIVE"])),
         case("SYS-2/ibv_devinfo", || shell("ibv_devinfo -v", &["link_layer:", "adverb0"])),
         case("SYS-2/a_script_over_gids", show_gids),
-        case("SYS-2/names_are_of_the_kernels_kinds", kinds),
+        case("SYS-2/names_are_of_the_kernels_kinds", || {
+            Program::of_file(&compile("sysfs")?).run_ok(LIMIT)?.require_words(&["ok sysfs"])
+        }),
         case("SYS-2/python_lists_directories", python),
         case("SYS-2/what_the_connection_manager_says_of_itself", || {
             shell(
@@ -43,57 +48,32 @@ pub fn cases() -> Vec<Case> {
             )
         }),
         case("SYS-4/stock_rping", || {
-            stock(
-                "rping",
-                &["-s", "-a", "127.0.0.1", "-C", "20"],
-                &["-c", "-a", "127.0.0.1", "-v", "-V", "-C", "20"],
-                "rdma-ping-19",
-            )
+            let server = "rping -s -a 127.0.0.1 -C 20 -p PORT";
+            let client = "rping -c -a 127.0.0.1 -v -V -C 20 -p PORT";
+            stock(server, client)?.run_ok()?.client.require_words(&["rdma-ping-19"])
         }),
-        case("SYS-4/stock_rstream", || stock_stream("rstream", &["-T", "b"])),
-        case("SYS-4/stock_rstream_without_blocking", || stock_stream("rstream", &[])),
-        case("SYS-4/stock_riostream", || stock_stream("riostream", &["-T", "b"])),
-        case("SYS-4/stock_rcopy", rcopy),
+        case("SYS-4/stock_rstream", || streams("rstream -T b", &SIZES, stock)),
+        case("SYS-4/stock_rstream_without_blocking", || streams("rstream", &SIZES, stock)),
+        case("SYS-4/stock_riostream", || streams("riostream -T b", &SIZES, stock)),
+        case("SYS-4/stock_rcopy", || rcopy(stock)),
     ]
 }
 
-fn kinds() -> Verdict {
-    let out = Program::new(compile("sysfs")?.display().to_string(), &[] as &[&str]).run(LIMIT)?;
-    out.require_ok()?;
-    require!(out.text.contains("ok sysfs"), "{}", out.describe());
-    Ok(())
-}
-
-fn rdma(args: &[&str]) -> Result<String, String> {
-    let out = Program::new("rdma", args).run(LIMIT)?;
-    out.require_ok()?;
-    Ok(out.text)
+fn rdma(args: &[&str]) -> Result<Finished, String> {
+    Program::new("rdma", args).run_ok(LIMIT)
 }
 
 fn rdma_link() -> Verdict {
     let program = Program::new("rdma", &["link", "show", "adverb_lo/1"]).option("--device", "lo");
-    let out = program.run(LIMIT)?;
-    out.require_ok()?;
-    require!(out.text.contains("netdev lo"), "{}", out.describe());
-    Ok(())
-}
-
-fn said(args: &[&str], what: &str) -> Verdict {
-    let text = rdma(args)?;
-    require!(text.contains(what), "{text}");
-    Ok(())
+    program.run_ok(LIMIT)?.require_words(&["netdev lo"])
 }
 
 /// The answer has each device that `ibv_devinfo` lists, and these words.
 fn every_device(args: &[&str], words: &[&str]) -> Verdict {
-    let text = rdma(args)?;
-    for device in devices()? {
-        require!(text.contains(&device.name), "no {}: {text}", device.name);
-    }
-    for word in words {
-        require!(text.contains(word), "no {word}: {text}");
-    }
-    Ok(())
+    let out = rdma(args)?;
+    let names: Vec<&str> = devices()?.iter().map(|device| device.name.as_str()).collect();
+    out.require_words(&names)?;
+    out.require_words(words)
 }
 
 /// Names of the bits of `device_cap_flags` in the output of `rdma -d dev`, compared with the number
@@ -110,13 +90,12 @@ fn capabilities() -> Verdict {
         (21, "MEM_MGT_EXTENSIONS"),
         (24, "MEM_WINDOW_TYPE_2B"),
     ];
-    let info = Program::new("ibv_devinfo", &["-v", "-d", &loopback()?.dev]).run(LIMIT)?;
-    info.require_ok()?;
+    let info = Program::new("ibv_devinfo", &["-v", "-d", &loopback()?.dev]).run_ok(LIMIT)?;
     let flags =
         info.text.lines().find_map(|l| l.trim().strip_prefix("device_cap_flags:")).map(str::trim);
     let flags = flags.and_then(|f| u32::from_str_radix(f.trim_start_matches("0x"), 16).ok());
     let flags = flags.ok_or_else(|| info.describe())?;
-    let text = rdma(&["-d", "dev", "show", &loopback()?.dev])?;
+    let text = rdma(&["-d", "dev", "show", &loopback()?.dev])?.text;
     let names = text
         .split_once("caps: <")
         .and_then(|(_, rest)| rest.split_once('>'))
@@ -131,37 +110,24 @@ fn capabilities() -> Verdict {
 
 fn refused() -> Verdict {
     let out = Program::new("rdma", &["dev", "set", "adverb0", "name", "rxe0"]).run(LIMIT)?;
-    require!(!out.ok() && out.describe().contains("not supported"), "{}", out.describe());
-    Ok(())
+    out.require(!out.ok() && out.describe().contains("not supported"))
 }
 
 fn other_netlink() -> Verdict {
     let out = Program::new("ip", &["link", "show", "lo"]).run(LIMIT)?;
-    require!(out.ok() && out.text.contains("LOOPBACK"), "{}", out.describe());
-    Ok(())
+    out.require(out.ok() && out.text.contains("LOOPBACK"))
 }
 
 fn ibstat() -> Verdict {
-    let out = Program::new("ibstat", &[] as &[&str]).run(LIMIT)?;
-    out.require_ok()?;
+    let out = Program::of_line("ibstat").run_ok(LIMIT)?;
     for device in devices()? {
-        require!(out.text.contains(&format!("CA '{}'", device.name)), "{}", out.describe());
+        out.require_words(&[&format!("CA '{}'", device.name)])?;
     }
-    require!(
-        out.text.contains("State: Active") && out.text.contains("Physical state: LinkUp"),
-        "{}",
-        out.describe()
-    );
-    Ok(())
+    out.require_words(&["State: Active", "Physical state: LinkUp"])
 }
 
 fn shell(script: &str, words: &[&str]) -> Verdict {
-    let out = Program::new("sh", &["-c", script]).run(LIMIT)?;
-    out.require_ok()?;
-    for word in words {
-        require!(out.text.contains(word), "no {word}: {}", out.describe());
-    }
-    Ok(())
+    Program::new("sh", &["-c", script]).run_ok(LIMIT)?.require_words(words)
 }
 
 /// The file accesses of scripts like `show_gids`: lists, loops and `cat`.
@@ -180,15 +146,9 @@ fn python() -> Verdict {
                   p = f'/sys/class/infiniband/{d}/ports/1/gid_attrs/ndevs'\n    \
                   print(d, os.listdir(p), open(p + '/0').read().strip())\n\
                   print(glob.glob('/sys/class/infiniband/*/ports/1/gid_attrs/ndevs/0'))\n";
-    let out = Program::new("python3", &["-c", script]).run(LIMIT)?;
-    out.require_ok()?;
+    let out = Program::new("python3", &["-c", script]).run_ok(LIMIT)?;
     let lo = loopback()?.dev;
-    require!(
-        out.text.contains(&format!("{lo} ['")) && out.text.contains("/gid_attrs/ndevs/0'"),
-        "{}",
-        out.describe()
-    );
-    Ok(())
+    out.require_words(&[&format!("{lo} ['"), "/gid_attrs/ndevs/0'"])
 }
 
 /// A directory with only Debian's librdmacm, which comes before the drop-in libraries.
@@ -204,56 +164,13 @@ fn stock_directory() -> Result<PathBuf, String> {
     Ok(dir)
 }
 
-/// A program on Debian's librdmacm over the drop-in libibverbs.
-fn on_stock(name: &str, args: &[&str]) -> Result<Program, String> {
-    let script = format!(
-        "export LD_LIBRARY_PATH={}:$LD_LIBRARY_PATH; exec \"$@\"",
-        stock_directory()?.display()
-    );
-    let mut all = vec!["-c", &script, name, name];
-    all.extend(args);
-    Ok(Program::new("sh", &all).flag("--no-replace"))
-}
-
-/// A server and a client on Debian's librdmacm.
-fn pair(name: &str, server: &[&str], client: &[&str]) -> Result<Pair, String> {
-    adverb_foreign::process::which(name)?;
-    Ok(Pair::by_address(on_stock(name, server)?, on_stock(name, client)?, LIMIT))
-}
-
-fn stock(name: &str, server: &[&str], client: &[&str], words: &str) -> Verdict {
-    let port = ["-p", "PORT"];
-    let outcome = pair(name, &[server, &port].concat(), &[client, &port].concat())?.run_ok()?;
-    require!(outcome.client.text.contains(words), "{}", outcome.describe());
-    Ok(())
-}
-
-/// `rstream` and `riostream`: streams of rsockets, of three sizes.
-fn stock_stream(name: &str, how: &[&str]) -> Verdict {
-    for size in ["64", "4096", "65536"] {
-        let server = [&["-S", size, "-I", "10", "-C", "20", "-T", "v"], how].concat();
-        stock(name, &server, &[&server[..], &["-s", "127.0.0.1"]].concat(), "custom")?;
-    }
-    Ok(())
-}
-
-fn rcopy() -> Verdict {
-    let dir = target_dir()?.join("foreign-c");
-    let (from, to) = (dir.join("rcopy.in"), dir.join(format!("rcopy.out.{}", std::process::id())));
-    let bytes: Vec<u8> =
-        (0..3_000_001_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-    std::fs::create_dir_all(&dir)
-        .and_then(|()| std::fs::write(&from, &bytes))
-        .map_err(|e| e.to_string())?;
-    let (source, target) = (from.display().to_string(), format!("127.0.0.1:{}", to.display()));
-    let pair = pair("rcopy", &["-p", "PORT"], &[&source, &target, "-p", "PORT"])?;
-    let (mut server, client) = pair.listening()?;
-    let client = client.run(LIMIT)?;
-    // The server waits for further clients forever.
-    server.kill_hard();
-    let outcome = PairOutcome { server: server.wait(Duration::from_secs(5)), client };
-    let got = std::fs::read(&to).unwrap_or_default();
-    let _ = std::fs::remove_file(&to);
-    require!(outcome.client.ok() && got == bytes, "{}", outcome.describe());
-    Ok(())
+/// A server and a client on Debian's librdmacm over the drop-in libibverbs.
+fn stock(server: &str, client: &str) -> Result<Pair, String> {
+    let directory = stock_directory()?.display().to_string();
+    let end = |line: &str| {
+        let script = format!("export LD_LIBRARY_PATH={directory}:$LD_LIBRARY_PATH; exec {line}");
+        Program::new("sh", &["-c", &script]).flag("--no-replace")
+    };
+    which(server.split(' ').next().unwrap_or_default())?;
+    Ok(Pair::by_address(end(server), end(client), LIMIT))
 }

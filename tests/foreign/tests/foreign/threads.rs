@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use adverb_foreign::Verdict;
 use adverb_foreign::cases::rig;
-use adverb_foreign::require;
 use adverb_foreign::suite::{Case, by_length, case};
 
 pub fn cases() -> Vec<Case> {
@@ -20,9 +19,8 @@ pub fn cases() -> Vec<Case> {
             program("cancel", "2000", 120, "ok cancel")
         }),
         case("cancelled_waits_for_events_of_rdma_cm", || {
-            let out = rig("cancel_cm", &["-lrdmacm"], &["100"])?.run(Duration::from_secs(60))?;
-            require!(out.ok() && out.text.contains("ok cancel cm"), "{}", out.describe());
-            Ok(())
+            let program = rig("cancel_cm", &["-lrdmacm"], &["100"])?;
+            program.run_ok(Duration::from_secs(60))?.require_words(&["ok cancel cm"])
         }),
         case("calls_that_do_not_wait_are_no_cancellation_points/all_functions", || {
             cancel_calls("walk")
@@ -51,10 +49,8 @@ pub fn cases() -> Vec<Case> {
 }
 
 fn cancel_calls(mode: &str) -> Verdict {
-    let out =
-        rig("cancel_calls", &["-lrdmacm", "-rdynamic"], &[mode])?.run(Duration::from_secs(120))?;
-    require!(out.ok() && out.text.contains(&format!("ok {mode}")), "{}", out.describe());
-    Ok(())
+    let program = rig("cancel_calls", &["-lrdmacm", "-rdynamic"], &[mode])?;
+    program.run_ok(Duration::from_secs(120))?.require_words(&[&format!("ok {mode}")])
 }
 
 /// Over the network nothing is shared, so there is nothing to check.
@@ -71,34 +67,16 @@ fn what_a_peer_reaches() -> Verdict {
         ("wire", "on", "out of reach"),
     ];
     for (path, adopt, words) in ways {
-        let variables = [("ADVERB_PATH", path), ("ADVERB_ADOPT", adopt)];
-        program_with(
-            "remains",
-            "reach",
-            &variables,
-            130,
-            &format!("unregistered memory is {words}"),
-        )?;
+        let program = rig("remains", &[], &["reach"])?.env("ADVERB_PATH", path);
+        let out = program.env("ADVERB_ADOPT", adopt).run_ok(Duration::from_secs(130))?;
+        out.require_words(&[&format!("unregistered memory is {words}")])?;
     }
     Ok(())
 }
 
 fn program(name: &str, arg: &str, limit: u64, words: &str) -> Verdict {
-    program_with(name, arg, &[], limit, words)
-}
-
-fn program_with(
-    name: &str,
-    arg: &str,
-    variables: &[(&str, &str)],
-    limit: u64,
-    words: &str,
-) -> Verdict {
-    let plain = rig(name, &[], &[arg])?;
-    let program = variables.iter().fold(plain, |program, &(name, value)| program.env(name, value));
-    let out = program.run(Duration::from_secs(limit))?;
-    out.require_ok()?;
-    require!(out.text.contains(words), "{}", out.describe());
+    let out = rig(name, &[], &[arg])?.run_ok(Duration::from_secs(limit))?;
+    out.require_words(&[words])?;
     print!("{}", out.text);
     Ok(())
 }

@@ -1,11 +1,10 @@
 //! `adverb top` and `adverb stat` beside programs at work, stuck and stopped (TOP): cases of
 //! `c/stuck.c`, and perftest.
-use std::path::PathBuf;
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use adverb_foreign::cases::on_rig;
 use adverb_foreign::cc::compile;
-use adverb_foreign::device::loopback;
+use adverb_foreign::device::on_loopback;
 use adverb_foreign::process::{Finished, Program, Running, adverb, free_port};
 use adverb_foreign::suite::{Case, case};
 use adverb_foreign::{Verdict, require};
@@ -26,9 +25,7 @@ pub fn cases() -> Vec<Case> {
 
 /// Runs the command.
 fn command(args: &[&str]) -> Result<Finished, String> {
-    let out = Program::new(adverb()?.display().to_string(), args).bare().run(LIMIT)?;
-    out.require_ok()?;
-    Ok(out)
+    Program::of_file(&adverb()?).args(args).bare().run_ok(LIMIT)
 }
 
 fn stat() -> Result<Value, String> {
@@ -63,22 +60,18 @@ fn text(value: &Value) -> &str {
 
 /// Starts `c/stuck.c`, which has come to rest at the return.
 fn start(mode: &str) -> Result<Running, String> {
-    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let program = BUILT.get_or_init(|| compile("stuck")).clone()?;
-    let lo = loopback()?;
-    let program = Program::new(program.display().to_string(), &[mode]);
-    let mut running = program.env("RIG_DEV", lo.dev).env("RIG_GID", lo.gid).start()?;
+    let program = compile("stuck")?;
+    let mut running = on_rig(Program::of_file(&program).arg(mode))?.start()?;
     running.wait_for_text("READY", LIMIT)?;
     Ok(running)
 }
 
 /// TOP-3: both ends of a transfer are shown with their rates, and each names the other.
 fn transfer() -> Verdict {
-    let (lo, port) = (loopback()?, free_port()?.to_string());
-    let program =
-        Program::new("ib_write_bw", &["-d", &lo.dev, "-x", &lo.gid, "-D", "20", "-p", &port]);
+    let port = free_port()?;
+    let program = Program::new("ib_write_bw", &on_loopback("-x", &format!("-D 20 -p {port}"))?);
     let mut server = program.start()?;
-    server.wait_for_listener(port.parse().map_err(|e| format!("{e}"))?, LIMIT)?;
+    server.wait_for_listener(port, LIMIT)?;
     let _client = program.arg("127.0.0.1").start()?;
     let found = until("two ends with a rate", |found| {
         let ends = named(found, "ib_write_bw");
@@ -86,18 +79,14 @@ fn transfer() -> Verdict {
     })?;
     let ends = named(&found, "ib_write_bw");
     let sends = |end: &Value| end["rates"]["out_bytes"].as_u64() > Some(0);
-    let Some(sender) = ends.iter().find(|end| sends(end)) else { return Err(format!("{found:#}")) };
-    let Some(receiver) = ends.iter().find(|end| !sends(end)) else {
+    let of = |sends_it| ends.iter().find(|end| sends(end) == sends_it);
+    let (Some(sender), Some(receiver)) = (of(true), of(false)) else {
         return Err(format!("{found:#}"));
     };
-    require!(
-        receiver["rates"]["in_bytes"].as_u64() > Some(0),
-        "the receiver has no rate: {found:#}"
-    );
-    require!(
-        receiver["rates"]["in_messages"].as_u64() > Some(0),
-        "the receiver has no rate: {found:#}"
-    );
+    for rate in ["in_bytes", "in_messages"] {
+        let rate = receiver["rates"][rate].as_u64();
+        require!(rate > Some(0), "the receiver has no rate: {found:#}");
+    }
     for (end, other) in [(sender, receiver), (receiver, sender)] {
         let [pair] = list(end, "queue_pairs") else { return Err(format!("{found:#}")) };
         require!(pair["transport"] == "RC", "{found:#}");
@@ -188,8 +177,7 @@ fn stopped() -> Verdict {
     let found = until("both", |found| list(found, "processes").len() == 2)?;
     let receiver = named(&found, "receiver")[0]["pid"].clone();
     let kill = |signal: &str| {
-        let out = Program::new("kill", &[signal, &receiver.to_string()]).bare().run(LIMIT)?;
-        out.require_ok()
+        Program::new("kill", &[signal, &receiver.to_string()]).bare().run(LIMIT)?.require_ok()
     };
     kill("-STOP")?;
     let found = until("a stopped process", |found| list(found, "silent").len() == 1)?;
@@ -213,18 +201,13 @@ fn terminal() -> Verdict {
         let inside = format!("stty cols 80 rows 30; '{}' top; stty -a", adverb()?.display());
         let line =
             format!("(sleep 3; printf '{key}'; sleep 1) | script -qec \"{inside}\" /dev/null");
-        let out = Program::new("sh", &["-c", &line]).bare().run(LIMIT)?;
-        out.require_ok()?;
+        let out = Program::new("sh", &["-c", &line]).bare().run_ok(LIMIT)?;
         let Some((shown, after)) = out.text.split_once("\u{1b}[?1049l") else {
             return Err(out.describe());
         };
         let begun = shown.starts_with("\u{1b}[?1049h\u{1b}[?25l");
-        require!(begun && shown.contains("\u{1b}[?25h"), "{}", out.describe());
-        require!(
-            shown.contains("every 1 s, q quits") && shown.contains("LOST WAKE-UP"),
-            "{}",
-            out.describe()
-        );
+        out.require(begun && shown.contains("\u{1b}[?25h"))?;
+        out.require(shown.contains("every 1 s, q quits") && shown.contains("LOST WAKE-UP"))?;
         for setting in ["icanon", "isig", "echo"] {
             let is_set = after.split_whitespace().any(|word| word == setting);
             require!(is_set, "no {setting} after {key:?}: {}", out.describe());

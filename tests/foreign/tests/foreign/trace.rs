@@ -1,12 +1,11 @@
 //! TRC: the trace of `adverb run --trace`, compared with the program's actions.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use adverb_foreign::cc::compile;
-use adverb_foreign::device::loopback;
-use adverb_foreign::process::{Finished, Program, adverb, target_dir};
+use adverb_foreign::cases::rig;
+use adverb_foreign::process::{Program, adverb};
+use adverb_foreign::scratch::Scratch;
 use adverb_foreign::suite::{Case, case};
 use adverb_foreign::{Verdict, require};
 use serde_json::Value;
@@ -15,6 +14,9 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// As in the program's source.
 const MESSAGES: usize = 20;
 const BYTES: u64 = 5000;
+/// The trace, and the file with its lines.
+const TRACE: &str = "a.pftrace";
+const LINES: &str = "a.pftrace.jsonl";
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -42,33 +44,23 @@ struct Trace {
     receiver: u64,
 }
 
-fn place(name: &str) -> Result<PathBuf, String> {
-    Ok(target_dir()?.join("foreign-c").join(format!("{name}.{}.pftrace", std::process::id())))
+/// The program with a trace.
+fn traced(program: Program, scratch: &Scratch) -> Program {
+    program.option("--trace", scratch.path(TRACE))
 }
 
-fn with(path: &Path, more: &str) -> PathBuf {
-    PathBuf::from(format!("{}{more}", path.display()))
-}
-
-fn start(file: &Path, arguments: &[&str], path: &str) -> Result<Finished, String> {
-    let lo = loopback()?;
-    let program = compile("traced")?.display().to_string();
-    Program::new(program, arguments)
-        .option("--trace", file.display().to_string())
-        .env("RIG_DEV", lo.dev)
-        .env("RIG_GID", lo.gid)
-        .env("ADVERB_PATH", path)
-        .run(LIMIT)
+/// The lines of the trace.
+fn lines_of(scratch: &Scratch) -> Result<Vec<Value>, String> {
+    let text = std::fs::read_to_string(scratch.file(LINES)).map_err(|e| e.to_string())?;
+    text.lines().map(|line| serde_json::from_str(line).map_err(|e| e.to_string())).collect()
 }
 
 impl Trace {
-    fn of(name: &str, arguments: &[&str], path: &str) -> Result<Trace, String> {
-        let file = place(name)?;
-        let out = start(&file, arguments, path)?;
-        out.require_ok()?;
-        let text = std::fs::read_to_string(with(&file, ".jsonl")).map_err(|e| e.to_string())?;
-        let lines: Result<Vec<Value>, _> = text.lines().map(serde_json::from_str).collect();
-        let lines = lines.map_err(|e| e.to_string())?;
+    fn of(arguments: &[&str], path: &str) -> Result<Trace, String> {
+        let scratch = Scratch::new("trace")?;
+        let program = rig("traced", &[], arguments)?.env("ADVERB_PATH", path);
+        let out = traced(program, &scratch).run_ok(LIMIT)?;
+        let lines = lines_of(&scratch)?;
         let by_id =
             lines.iter().enumerate().filter_map(|(at, l)| Some((l["id"].as_u64()?, at))).collect();
         let number = |word: &str| {
@@ -78,19 +70,9 @@ impl Trace {
                 .and_then(|n| n.parse().ok())
                 .ok_or_else(|| format!("no {word}: {}", out.describe()))
         };
-        let trace =
-            Trace { lines, by_id, sender: number("sender")?, receiver: number("receiver")? };
-        let left = std::fs::read_dir(file.parent().unwrap_or(&file)).map_err(|e| e.to_string())?;
-        let begins = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let parts = left.flatten().filter(|f| {
-            let name = f.file_name().to_string_lossy().into_owned();
-            name.starts_with(&begins) && name.ends_with(".parts")
-        });
-        require!(parts.count() == 0, "the parts are left");
-        for path in [&file, &with(&file, ".jsonl")] {
-            std::fs::remove_file(path).map_err(|e| format!("{}: {e}", path.display()))?;
-        }
-        Ok(trace)
+        let files = scratch.files()?;
+        require!(files.len() == 2, "parts are left: {files:?}");
+        Ok(Trace { lines, by_id, sender: number("sender")?, receiver: number("receiver")? })
     }
 
     fn named<'t>(&'t self, process: u64, name: &'t str) -> impl Iterator<Item = &'t Value> {
@@ -115,7 +97,7 @@ impl Trace {
 }
 
 fn calls() -> Verdict {
-    let trace = Trace::of("calls", &[], "local")?;
+    let trace = Trace::of(&[], "local")?;
     for process in [trace.sender, trace.receiver] {
         for (call, times) in [
             ("ibv_get_device_list", 1),
@@ -148,7 +130,7 @@ fn calls() -> Verdict {
 }
 
 fn requests() -> Verdict {
-    let trace = Trace::of("requests", &[], "local")?;
+    let trace = Trace::of(&[], "local")?;
     for (process, name) in [(trace.sender, "SEND"), (trace.receiver, "RECV")] {
         trace.require_count(process, name, MESSAGES)?;
         let whole =
@@ -172,7 +154,7 @@ fn requests() -> Verdict {
 
 /// The arrows lead back from each poll of a message to its post in the other process.
 fn arrows(path: &str, first_packet: &str, last_packet: &str) -> Verdict {
-    let trace = Trace::of(&format!("arrows_{path}"), &[], path)?;
+    let trace = Trace::of(&[], path)?;
     let id = |line: &Value| line["id"].as_u64();
     let mut posts = Vec::new();
     for polled in trace.named(trace.receiver, "polled") {
@@ -221,7 +203,7 @@ fn arrows(path: &str, first_packet: &str, last_packet: &str) -> Verdict {
 }
 
 fn killed() -> Verdict {
-    let trace = Trace::of("killed", &["killed"], "local")?;
+    let trace = Trace::of(&["killed"], "local")?;
     trace.require_count(trace.receiver, "ibv_get_cq_event", MESSAGES)?;
     trace.require_count(trace.receiver, "ibv_destroy_qp", 0)?;
     trace.require_count(trace.sender, "ibv_destroy_qp", 1)?;
@@ -232,96 +214,68 @@ fn killed() -> Verdict {
 
 /// The exit status of the run is the program's, for any status.
 fn status() -> Verdict {
-    let file = place("status")?;
+    let scratch = Scratch::new("status")?;
+    let ends = |line: &[&str]| traced(Program::new(line[0], &line[1..]), &scratch).run(LIMIT);
     for (script, code) in [("exit 0", 0), ("exit 7", 7), ("exit 255", 255)] {
-        let out = Program::new("sh", &["-c", script])
-            .option("--trace", file.display().to_string())
-            .run(LIMIT)?;
+        let out = ends(&["sh", "-c", script])?;
         require!(out.code() == Some(code), "{script}: {}", out.describe());
     }
-    let out =
-        Program::new("sh", &["-c", "kill -TERM $$"]).option("--trace", file.display().to_string());
-    let out = out.run(LIMIT)?;
+    let out = ends(&["sh", "-c", "kill -TERM $$"])?;
     require!(out.code().is_none(), "the signal is not handed on: {}", out.describe());
-    let out = Program::new("/no/such/program", &[] as &[&str])
-        .option("--trace", file.display().to_string());
-    let out = out.run(LIMIT)?;
-    require!(out.code() == Some(127), "{}", out.describe());
-    require!(
-        !file.exists() && !with(&file, ".jsonl").exists(),
-        "files of a run that did not begin"
-    );
+    let out = ends(&["/no/such/program"])?;
+    out.require(out.code() == Some(127))?;
+    let files = scratch.files()?;
+    require!(files.is_empty(), "files of a run that did not begin: {files:?}");
     Ok(())
 }
 
 fn other_files() -> Verdict {
-    let file = place("other")?;
-    let lines = with(&file, ".jsonl");
-    let no_trace: [(&Path, &[u8]); 3] = [
-        (&file, b"a letter"),
-        (&file, b"\nnotes that begin with an empty line"),
-        (&lines, b"{\"mine\":1}\n"),
+    let scratch = Scratch::new("other")?;
+    let run = |line: &str| traced(Program::of_line(line), &scratch).run(LIMIT);
+    let no_trace: [(&str, &[u8]); 3] = [
+        (TRACE, b"a letter"),
+        (TRACE, b"\nnotes that begin with an empty line"),
+        (LINES, b"{\"mine\":1}\n"),
     ];
-    for (path, text) in no_trace {
-        std::fs::write(path, text).map_err(|e| e.to_string())?;
-        let out = Program::new("true", &[] as &[&str]);
-        let out = out.option("--trace", file.display().to_string()).run(LIMIT)?;
-        let kept = std::fs::read(path).map_err(|e| e.to_string())?;
-        require!(out.code() == Some(125) && kept == text, "{}", out.describe());
-        std::fs::remove_file(path).map_err(|e| e.to_string())?;
-        let _ = std::fs::remove_file(&file);
+    for (name, text) in no_trace {
+        let path = scratch.file(name);
+        std::fs::write(&path, text).map_err(|e| e.to_string())?;
+        let out = run("true")?;
+        let kept = std::fs::read(&path).map_err(|e| e.to_string())?;
+        out.require(out.code() == Some(125) && kept == text)?;
+        std::fs::remove_file(&path).map_err(|e| e.to_string())?;
+        let _ = std::fs::remove_file(scratch.file(TRACE));
     }
     // A new trace replaces an older one.
     for _ in 0..2 {
-        let out = Program::new("true", &[] as &[&str]);
-        out.option("--trace", file.display().to_string()).run(LIMIT)?.require_ok()?;
+        run("true")?.require_ok()?;
     }
     // Another file that takes the name while the program runs is not written to.
-    let script = format!("rm {0}; ln -s {0}.other {0}; echo mine > {0}.other", file.display());
-    let out = Program::new("sh", &["-c", &script]);
-    out.option("--trace", file.display().to_string()).run(LIMIT)?.require_ok()?;
-    let other = with(&file, ".other");
+    let (file, other) = (scratch.path(TRACE), scratch.path("other"));
+    let script = format!("rm {file}; ln -s {other} {file}; echo mine > {other}");
+    traced(Program::new("sh", &["-c", &script]), &scratch).run_ok(LIMIT)?;
     let kept = std::fs::read(&other).map_err(|e| e.to_string())?;
     require!(kept == b"mine\n", "the file that a link led to was written");
-    for path in [&file, &lines, &other] {
-        std::fs::remove_file(path).map_err(|e| e.to_string())?;
-    }
     Ok(())
 }
 
 /// Runs a program with one kind of end, and returns the lines of the trace.
-fn end_of(name: &str, arguments: &[&str], ends_well: bool) -> Result<Vec<Value>, String> {
-    let lo = loopback()?;
-    let file = place(name)?;
-    let out = Program::new(compile("traced_ends")?.display().to_string(), arguments)
-        .option("--trace", file.display().to_string())
-        .env("RIG_DEV", lo.dev)
-        .env("RIG_GID", lo.gid)
-        .run(LIMIT)?;
-    require_end(&out, ends_well)?;
-    let lines = with(&file, ".jsonl");
-    let text = std::fs::read_to_string(&lines).map_err(|e| e.to_string())?;
-    for path in [&file, &lines] {
-        std::fs::remove_file(path).map_err(|e| e.to_string())?;
-    }
-    text.lines().map(|line| serde_json::from_str(line).map_err(|e| e.to_string())).collect()
-}
-
-fn require_end(out: &Finished, ends_well: bool) -> Verdict {
-    let expected = if ends_well { Some(0) } else { None };
-    require!(out.code() == expected, "{}", out.describe());
-    Ok(())
+fn end_of(arguments: &[&str], ends_well: bool) -> Result<Vec<Value>, String> {
+    let scratch = Scratch::new("end")?;
+    let out = traced(rig("traced_ends", &[], arguments)?, &scratch).run(LIMIT)?;
+    out.require(out.code() == ends_well.then_some(0))?;
+    lines_of(&scratch)
 }
 
 fn reuse() -> Verdict {
-    let lines = end_of("reuse", &["reuse"], true)?;
+    let lines = end_of(&["reuse"], true)?;
     let lists = lines.iter().filter(|l| l["name"] == "ibv_get_device_list").count();
     require!(lists == 2, "{lists} of 2 calls, one of them after the descriptors were closed");
     Ok(())
 }
 
 fn children() -> Verdict {
-    let lines = end_of("children", &["children"], true)?;
+    let lines = end_of(&["children"], true)?;
     let processes = lines.iter().filter(|l| l["command"].is_array()).count();
     require!(processes == 1, "{processes} processes");
     Ok(())
@@ -329,14 +283,14 @@ fn children() -> Verdict {
 
 fn handler() -> Verdict {
     for n in 0..20 {
-        let lines = end_of("handler", &["handler", &(1000 + n * 777).to_string()], true)?;
+        let lines = end_of(&["handler", &(1000 + n * 777).to_string()], true)?;
         require!(lines.iter().any(|l| l["ended"] == true), "run {n} did not end in order");
     }
     Ok(())
 }
 
 fn after_vfork() -> Verdict {
-    let lines = end_of("vfork", &["vfork"], false)?;
+    let lines = end_of(&["vfork"], false)?;
     let ended = lines.iter().filter(|l| l["ended"] == true).count();
     require!(ended == 0, "who was killed ended in order");
     let last = lines.iter().filter(|l| l["name"] == "ibv_query_port").count();
@@ -347,7 +301,7 @@ fn after_vfork() -> Verdict {
 /// SIGCHLD may be ignored in the process that starts the command. Then SIGCHLD is ignored in the
 /// program as well.
 fn sigchld() -> Verdict {
-    let file = place("sigchld")?;
+    let scratch = Scratch::new("sigchld")?;
     let adverb = adverb()?.display().to_string();
     // A shell accepts `trap '' CHLD`, but does not ignore the signal.
     let ignoring = format!("env --ignore-signal=CHLD {adverb}");
@@ -355,7 +309,7 @@ fn sigchld() -> Verdict {
         "{ignoring} run --trace {0} -- sh -c 'exit 7' 2>&1; echo \"status $?\"; \
          {ignoring} run -- grep SigIgn /proc/self/status 2>&1; \
          {ignoring} hunt --time 1s -- true 2>&1; echo \"hunt $?\"",
-        file.display()
+        scratch.path(TRACE)
     );
     let out = Program::new("sh", &["-c", &script]).bare().run(LIMIT)?;
     let ignored = out
@@ -364,10 +318,6 @@ fn sigchld() -> Verdict {
         .find_map(|l| u64::from_str_radix(l.strip_prefix("SigIgn:")?.trim(), 16).ok());
     let (child, told) =
         (1 << 16, out.text.contains("status 7") && !out.text.contains("no survivor runs"));
-    require!(ignored.is_some_and(|i| i & child != 0) && told, "{}", out.describe());
-    require!(!out.text.contains("hunt 125"), "{}", out.describe());
-    for path in [&file, &with(&file, ".jsonl")] {
-        std::fs::remove_file(path).map_err(|e| e.to_string())?;
-    }
-    Ok(())
+    out.require(ignored.is_some_and(|i| i & child != 0) && told)?;
+    out.require(!out.text.contains("hunt 125"))
 }

@@ -114,11 +114,7 @@ fn perftest(transports: &str, test: &str, size: u32) -> Verdict {
     let done = last.and_then(|line| line.split_whitespace().nth(1));
     require!(done == Some(&iterations), "not {iterations} times:\n{}", outcome.describe());
     for end in [&outcome.server, &outcome.client] {
-        require!(
-            !end.text.contains(" ERROR ") && !end.text.contains(" WARN "),
-            "{}",
-            outcome.describe()
-        );
+        outcome.require(!end.text.contains(" ERROR ") && !end.text.contains(" WARN "))?;
     }
     Ok(())
 }

@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use adverb_foreign::cases::{ok_or_skipped, rig};
-use adverb_foreign::require;
 use adverb_foreign::suite::{Case, case_or_skip};
 use libtest_mimic::Completion;
 
@@ -39,9 +38,9 @@ fn one(name: &str, path: &str, works: bool, refused: usize) -> Result<Completion
         return Ok(completion);
     }
     let count = |what: &str| out.text.lines().filter(|line| line.contains(what)).count();
-    require!(count("20 operations") == if works { 2 } else { 0 }, "{}", out.describe());
-    require!(count(": refused") == refused, "{}", out.describe());
+    out.require(count("20 operations") == if works { 2 } else { 0 })?;
+    out.require(count(": refused") == refused)?;
     let is_named = out.text.lines().any(|line| NAMED.iter().all(|word| line.contains(word)));
-    require!(is_named == (refused > 0), "{}", out.describe());
+    out.require(is_named == (refused > 0))?;
     Ok(Completion::Completed)
 }

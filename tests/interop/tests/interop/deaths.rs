@@ -19,7 +19,7 @@ const NEWS: Duration = Duration::from_secs(20);
 const SECOND: Duration = Duration::from_secs(1);
 /// Number of deaths, one of which must meet the limit, because a loaded host is sometimes late.
 const TRIES: usize = 3;
-const TALK: Lines = Lines {
+const TALK: Lines<'static> = Lines {
     server: "rping -s -a SERVER -p PORT -v",
     client: "rping -c -a SERVER -p PORT -v",
     place: (TCP, None),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use adverb_foreign::cc::compile_with;
+use adverb_foreign::cc::compile_with_c;
 use adverb_foreign::process::{Program, target_dir};
 use adverb_foreign::suite::{Case, by_length};
 use adverb_foreign::{Verdict, require};
@@ -54,15 +54,10 @@ fn url(family: Family) -> Result<String, String> {
 
 /// Runs `c/iser_disk.c` on the whole disk.
 fn disk(what: &str, family: Family, file: &Path) -> Verdict {
-    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let program = BUILT.get_or_init(|| {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c/iser_disk.c");
-        let cc = std::env::var("CC").unwrap_or_else(|_| "cc".to_string());
-        compile_with(&cc, &["-O2", "-Wl,--no-as-needed", "-liscsi"], &source, "iser_disk")
-    });
-    let program = program.clone()?.display().to_string();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c/iser_disk.c");
+    let program = compile_with_c(&["-O2", "-Wl,--no-as-needed", "-liscsi"], &source, "iser_disk")?;
     let (url, file) = (url(family)?, file.display().to_string());
-    let out = Program::new(program, &[what, &url, &file]).run(LIMIT)?;
+    let out = Program::of_file(&program).args(&[what, &url, &file]).run(LIMIT)?;
     require!(out.ok() && out.text.contains("OK "), "{}\n{}", out.describe(), vm::state_of_rxe());
     Ok(())
 }

@@ -10,7 +10,7 @@ mod operations;
 mod perftest;
 mod pingpong;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -99,14 +99,10 @@ fn counted(
 
 /// The path of the compiled `c/peer.c` at the end.
 fn peer(end: Side) -> Result<&'static str, String> {
-    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     static ADVERB: OnceLock<Result<String, String>> = OnceLock::new();
     static RXE: OnceLock<Result<String, String>> = OnceLock::new();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c/peer.c");
-    let built = BUILT
-        .get_or_init(|| compile_file(&source, "interop-peer"))
-        .as_ref()
-        .map_err(Clone::clone)?;
     let place = if end == Side::Adverb { &ADVERB } else { &RXE };
-    place.get_or_init(|| end.install(built)).as_deref().map_err(Clone::clone)
+    let name = place.get_or_init(|| end.install(&compile_file(&source, "interop-peer")?));
+    name.as_deref().map_err(Clone::clone)
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use adverb_foreign::Verdict;
 use adverb_foreign::suite::{Case, by_length, short};
-use adverb_foreign::{Verdict, require};
 use adverb_interop::ends::{Family, Side};
 use adverb_interop::pair::{Ends, FROM_RXE, TO_RXE};
 
@@ -124,7 +124,7 @@ fn exchange(run: &Run, ends: Ends, family: Family) -> Verdict {
         LIMIT,
     )?;
     for end in [&outcome.client, &outcome.server] {
-        require!(end.text.contains("OK ") && !end.text.contains("FAIL"), "{}", outcome.describe());
+        outcome.require(end.text.contains("OK ") && !end.text.contains("FAIL"))?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use adverb_foreign::process::words;
+use adverb_foreign::process::columns;
 use adverb_foreign::suite::{Case, by_length};
 use adverb_foreign::{Verdict, require};
 use adverb_interop::ends::Family;
@@ -79,32 +79,17 @@ pub fn push(cases: &mut Vec<Case>) {
 fn perftest(program: &str, flags: &str, ends: Ends, family: Family) -> Verdict {
     let outcome = ends.run_ok(
         |end| {
-            let place = end.place(family)?;
             // A timeout of 1 s at the first retry: the emulated machine may be without a processor
             // for longer than the default of 67 ms.
-            let mut args = words(format!("-F -d {} -x {} -u 18", place.device, place.gid));
-            args.extend(words(flags));
+            let args = end.place(family)?.args("-x", &format!("-F -u 18 {flags}"));
             Ok(end.program(program, &args))
         },
         LIMIT,
     )?;
-    let rows = results(&outcome.client.text);
+    let rows = columns(&outcome.client.text);
     let wanted = if flags.contains("-a") { 23 } else { 1 };
-    require!(
-        rows.len() == wanted,
-        "{} rows of results, expected {wanted}\n{}",
-        rows.len(),
-        outcome.describe()
-    );
+    let found = rows.len();
+    require!(found == wanted, "{found} rows of results, not {wanted}\n{}", outcome.describe());
     require!(rows.iter().all(|r| r[1] >= 1.0), "no iterations\n{}", outcome.describe());
     Ok(())
-}
-
-/// Lines of results: columns of numbers, of which the first two are size and iterations.
-pub fn results(text: &str) -> Vec<Vec<f64>> {
-    text.lines()
-        .filter(|l| l.starts_with(' '))
-        .filter_map(|l| l.split_whitespace().map(|w| w.parse().ok()).collect::<Option<Vec<f64>>>())
-        .filter(|r| r.len() >= 4)
-        .collect()
 }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use adverb_foreign::process::words;
 use adverb_foreign::suite::{Case, by_length};
 use adverb_foreign::{Verdict, require};
 use adverb_interop::ends::Family;
@@ -51,9 +50,7 @@ fn pingpong(kind: &str, flags: &str, ends: Ends, family: Family) -> Verdict {
     let n = if flags.contains("65537") || flags.contains("1048576") { 20 } else { 100 };
     let outcome = ends.run_ok(
         |end| {
-            let place = end.place(family)?;
-            let mut args = words(format!("-d {} -g {} -c -n {n}", place.device, place.gid));
-            args.extend(words(flags));
+            let args = end.place(family)?.args("-g", &format!("-c -n {n} {flags}"));
             Ok(end.program(&format!("ibv_{kind}_pingpong"), &args))
         },
         LIMIT,

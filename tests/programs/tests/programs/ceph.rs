@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use adverb_foreign::Verdict;
 use adverb_foreign::suite::{Case, case, short};
-use adverb_foreign::{Verdict, require};
 use adverb_programs::skips::ignored;
 use adverb_programs::stage::{DEVICE, PATHS, Stage};
 use adverb_programs::{data_dir, home};
@@ -35,7 +35,6 @@ fn rados(path: &str) -> Verdict {
     let rates: Vec<&str> =
         done.text.lines().filter(|l| l.starts_with("Bandwidth (MB/sec)")).collect();
     println!("ceph {path}: {}", rates.join("; "));
-    require!(rates.len() == 2, "{}", done.describe());
-    require!(done.text.contains("ceph: the same bytes"), "{}", done.describe());
-    Ok(())
+    done.require(rates.len() == 2)?;
+    done.require_words(&["ceph: the same bytes"])
 }

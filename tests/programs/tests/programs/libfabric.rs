@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
+use adverb_foreign::Verdict;
 use adverb_foreign::suite::{Case, by_length, case};
-use adverb_foreign::{Verdict, require};
 use adverb_programs::stage::{CABLE, PATHS, Stage};
 
 const LIMIT: Duration = Duration::from_secs(180);
@@ -50,8 +50,7 @@ fn pingpong(path: &str, provider: &str, endpoint: &str, domain: &str) -> Verdict
          wait $server; echo \"statuses $? $client\""
     );
     let done = Stage::new(path).with_cable().run_ok(&["sh", "-c", &script], LIMIT)?;
-    require!(done.text.contains("statuses 0 0"), "{}", done.describe());
+    done.require_words(&["statuses 0 0"])?;
     let complains = done.text.contains("error") || done.text.contains("mismatch");
-    require!(!complains, "{}", done.describe());
-    Ok(())
+    done.require(!complains)
 }

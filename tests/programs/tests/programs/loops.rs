@@ -4,11 +4,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use adverb_foreign::cc::compile_with;
+use adverb_foreign::cc::compile_with_c;
 use adverb_foreign::suite::{Case, case, short};
 use adverb_foreign::{Verdict, require};
 use adverb_programs::crates_io::{self, Crate};
-use adverb_programs::skips::{ignored, parse};
+use adverb_programs::skips::{self, ignored, parse};
 use adverb_programs::stage::Stage;
 use adverb_programs::{data_dir, fetch, source_dir};
 
@@ -65,9 +65,7 @@ const DEVICES: [(&str, Device); 3] =
     [("closed", Device::Closed), ("open", Device::Open), ("mixed", Device::Mixed)];
 
 pub fn before() -> Verdict {
-    for (name, reason) in parse(LEFT_OUT) {
-        println!("loops leaves out {name}: {reason}");
-    }
+    skips::print("loops", LEFT_OUT);
     Ok(())
 }
 
@@ -108,7 +106,7 @@ fn on_stage(device: Device, dir: &Path, argv: &[&str]) -> Result<String, String>
     let lines = std::fs::read_to_string(&opened).map_err(|e| e.to_string())?.lines().count();
     let open = !matches!(device, Device::Closed);
     require!(open == (lines > 0), "{lines} processes opened a device: {}", done.describe());
-    require!(done.ok(), "{}", done.describe());
+    done.require(done.ok())?;
     Ok(done.text)
 }
 
@@ -117,9 +115,8 @@ fn object(device: Device) -> Result<String, String> {
     if matches!(device, Device::Closed) {
         return Ok(String::new());
     }
-    let cc = std::env::var("CC").unwrap_or_else(|_| "cc".to_string());
     let flags = ["-O2", "-shared", "-fPIC"];
-    let path = compile_with(&cc, &flags, &source_dir().join("opened.c"), "opened.so")?;
+    let path = compile_with_c(&flags, &source_dir().join("opened.c"), "opened.so")?;
     Ok(path.display().to_string())
 }
 

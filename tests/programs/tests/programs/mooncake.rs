@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
+use adverb_foreign::Verdict;
 use adverb_foreign::process::{Finished, adverb};
 use adverb_foreign::suite::{Case, by_length, case};
-use adverb_foreign::{Verdict, require};
 use adverb_programs::data_dir;
 use adverb_programs::fetch::{self, PYTHON};
 use adverb_programs::stage::{DEVICE, PATHS, Stage};
@@ -27,8 +27,7 @@ fn failover(path: &str) -> Verdict {
     let done = pair(path, "rxe0,rxe1", Some("link-down=rxe0"))?;
     // Both engines.
     let inactive = done.text.matches("Context rxe0 is now inactive").count();
-    require!(inactive == 2, "{}", done.describe());
-    Ok(())
+    done.require(inactive == 2)
 }
 
 /// Transfers over these devices, with a fault after half of them.
@@ -50,8 +49,8 @@ fn pair(path: &str, devices: &str, fault: Option<&str>) -> Result<Finished, Stri
         .env("MC_GID_INDEX", "0")
         .run_ok(&argv, LIMIT)?;
     let ok = format!("ok {} transfers", by_length(10, 2) * 12);
-    require!(done.text.contains(&ok), "{}", done.describe());
+    done.require_words(&[&ok])?;
     // Otherwise the engine would fall back to TCP silently.
-    require!(done.text.contains("installTransport, type=rdma"), "{}", done.describe());
+    done.require_words(&["installTransport, type=rdma"])?;
     Ok(done)
 }

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use adverb_foreign::Verdict;
 use adverb_foreign::suite::{Case, by_length, case, short};
-use adverb_foreign::{Verdict, require};
 use adverb_programs::fetch::{self, PYTHON};
 use adverb_programs::openmpi::{TRANSPORTS, compile, launch};
-use adverb_programs::skips::parse;
+use adverb_programs::skips;
 use adverb_programs::stage::PATHS;
 use adverb_programs::{data_dir, source_dir};
 
@@ -24,9 +24,7 @@ const LEFT_OUT: &str = include_str!("../../data/mpi4py_left_out.txt");
 const SHORT: [&str; 3] = ["test_p2p_buf", "test_cco_buf", "test_msgspec"];
 
 pub fn before() -> Verdict {
-    for (name, reason) in parse(LEFT_OUT) {
-        println!("mpi4py leaves out {name}: {reason}");
-    }
+    skips::print("mpi4py", LEFT_OUT);
     Ok(())
 }
 
@@ -50,8 +48,7 @@ fn program(path: &str, tls: &str, name: &str) -> Verdict {
     // Two ranks in a short run: waiting ranks spin, and small machines have two processors.
     let (ranks, rounds) = by_length((4, "2"), (2, "1"));
     let done = launch("mpirun", path, tls, ranks, &[&program, name, rounds], LIMIT)?;
-    require!(done.text.contains(&format!("ok {name} with {ranks} ranks")), "{}", done.describe());
-    Ok(())
+    done.require_words(&[&format!("ok {name} with {ranks} ranks")])
 }
 
 /// Every rank reports its number of tests and the result of each failed test.
@@ -70,6 +67,5 @@ fn mpi4py(path: &str, tls: &str) -> Verdict {
         println!("{path}/{tls}: {line}");
     }
     let held = |l: &&&str| l.contains(" 0 failed, 0 errors");
-    require!(counts.iter().filter(held).count() == 2, "{}", done.describe());
-    Ok(())
+    done.require(counts.iter().filter(held).count() == 2)
 }

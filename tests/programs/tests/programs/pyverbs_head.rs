@@ -1,10 +1,10 @@
 //! The suite of a newer rdma-core than Debian's, built from PyPI's source archive of pyverbs, which
 //! contains all of rdma-core. Its generic tests run one by one on the drop-in libraries.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use adverb_foreign::pyverbs::{Report, Word, absorb};
 use adverb_foreign::suite::{Case, case, short};
 use adverb_foreign::{Verdict, require};
 use adverb_programs::data_dir;
@@ -61,55 +61,32 @@ fn generic(path: &str) -> Verdict {
     let driver = Path::new(env!("CARGO_MANIFEST_DIR")).join("../foreign/data/pyverbs_run.py");
     let names = data_dir().join("pyverbs_head.txt");
     let huge = Huge::reserve(HUGE_PAGES);
+    let [names, driver, tests, results_of] =
+        [&names, &driver, &dir.join("tests"), &results].map(|path| path.display().to_string());
+    let script = "list=$1; shift; exec \"$@\" <\"$list\"";
+    let line = ["sh", "-c", script, "sh", &names, PYTHON, &driver, &tests, &results_of];
     let done = Stage::new(path)
         .env("PYTHONPATH", dir.join("build/python").display().to_string())
         .env("LD_LIBRARY_PATH", dir.join("lib").display().to_string())
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .dir(&dir)
-        .run(
-            &[
-                "sh",
-                "-c",
-                "list=$1; shift; exec \"$@\" <\"$list\"",
-                "sh",
-                &names.display().to_string(),
-                PYTHON,
-                &driver.display().to_string(),
-                &dir.join("tests").display().to_string(),
-                &results.display().to_string(),
-                "--dev",
-                DEVICE,
-                "--port",
-                "1",
-                "--gid",
-                "0",
-            ],
-            LIMIT,
-        )?;
+        .run(&[&line[..], &["--dev", DEVICE, "--port", "1", "--gid", "0"]].concat(), LIMIT)?;
     let text = std::fs::read_to_string(&results).map_err(|e| e.to_string())?;
-    judge(path, &text, huge.is_some(), &done.describe())
-}
-
-fn judge(path: &str, text: &str, huge: bool, how: &str) -> Verdict {
-    let mut words: BTreeMap<&str, (&str, &str)> = BTreeMap::new();
-    for line in text.lines() {
-        let mut f = line.splitn(3, '\t');
-        if let (Some(word), Some(name)) = (f.next(), f.next()) {
-            words.insert(name, (word, f.next().unwrap_or_default()));
-        }
-    }
+    let mut report = Report::new();
+    absorb(&text, done.timed_out, &done.describe(), &mut report);
     let mut left_out = parse(LEFT_OUT);
-    left_out.retain(|(_, why)| !huge || !why.contains("huge pages"));
+    left_out.retain(|(_, why)| huge.is_none() || !why.contains("huge pages"));
     let mut wrong = Vec::new();
     let mut ok = 0;
     for name in NAMES.lines() {
-        let (word, reason) = words.get(name).copied().unwrap_or(("no result", ""));
         let listed =
             left_out.iter().find(|(n, _)| *n == name || name.starts_with(&format!("{n}.")));
-        match (word, listed) {
-            ("ok", _) => ok += 1,
-            ("skip", Some((_, why))) => println!("pyverbs {VERSION} {path} skip: {name}: {why}"),
-            _ => wrong.push(format!("{word} {name}: {reason}")),
+        match (report.get(name), listed) {
+            (Some((Word::Ok, _)), _) => ok += 1,
+            (Some((Word::Skip, _)), Some((_, why))) => {
+                println!("pyverbs {VERSION} {path} skip: {name}: {why}");
+            }
+            (result, _) => wrong.push(format!("{name}: {result:?}")),
         }
     }
     println!(
@@ -117,6 +94,6 @@ fn judge(path: &str, text: &str, huge: bool, how: &str) -> Verdict {
         NAMES.lines().count(),
         wrong.len()
     );
-    require!(wrong.is_empty(), "{}\n{how}", wrong.join("\n"));
+    require!(wrong.is_empty(), "{}\n{}", wrong.join("\n"), done.describe());
     Ok(())
 }

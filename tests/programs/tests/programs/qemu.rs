@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use adverb_foreign::Verdict;
 use adverb_foreign::suite::{Case, by_length, case};
-use adverb_foreign::{Verdict, require};
 use adverb_programs::stage::{PATHS, Stage};
 
 const LIMIT: Duration = Duration::from_secs(150);
@@ -25,7 +25,7 @@ pub fn cases() -> Vec<Case> {
 fn migration(path: &str, pin: &str) -> Verdict {
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("data/qemu_migration.py");
     let script = script.display().to_string();
-    let done = Stage::new(path).run_ok(&["python3", &script, pin], LIMIT)?;
-    require!(done.text.contains("ok 33554432 bytes"), "{}", done.describe());
-    Ok(())
+    Stage::new(path)
+        .run_ok(&["python3", &script, pin], LIMIT)?
+        .require_words(&["ok 33554432 bytes"])
 }

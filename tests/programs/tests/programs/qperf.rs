@@ -63,7 +63,7 @@ fn pair(path: &str, test: &str) -> Result<(String, String), String> {
     let done = Stage::new(path).run_ok(&["sh", "-c", &script], LIMIT)?;
     let status =
         done.text.lines().find_map(|l| l.strip_prefix("client ")).unwrap_or("none").to_string();
-    require!(done.text.contains("the server lives"), "{}", done.describe());
+    done.require_words(&["the server lives"])?;
     Ok((status, done.describe()))
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use adverb_foreign::suite::{Case, case, short};
 use adverb_foreign::{Verdict, require};
 use adverb_programs::crates_io::{Binary, Crate, built, results};
-use adverb_programs::skips::{ignored, parse};
+use adverb_programs::skips::{self, ignored, parse};
 use adverb_programs::stage::{PATHS, Stage};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -21,9 +21,7 @@ const CRATES: [Crate; 4] = [
 ];
 
 pub fn before() -> Verdict {
-    for (name, reason) in parse(LEFT_OUT) {
-        println!("rust_crates leaves out {name}: {reason}");
-    }
+    skips::print("rust_crates", LEFT_OUT);
     Ok(())
 }
 

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use adverb_foreign::Verdict;
 use adverb_foreign::suite::{Case, by_length, case};
-use adverb_foreign::{Verdict, require};
 use adverb_programs::openmpi::{TRANSPORTS, compile, launch};
 use adverb_programs::source_dir;
 use adverb_programs::stage::PATHS;
@@ -31,6 +31,5 @@ fn program(path: &str, tls: &str, name: &str) -> Verdict {
     let program = program.display().to_string();
     let (pes, rounds) = by_length((3, "2"), (2, "1"));
     let done = launch("oshrun", path, tls, pes, &[&program, name, rounds], LIMIT)?;
-    require!(done.text.contains(&format!("ok {name} with {pes} PEs")), "{}", done.describe());
-    Ok(())
+    done.require_words(&[&format!("ok {name} with {pes} PEs")])
 }

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use adverb_foreign::Verdict;
-use adverb_foreign::hosts::{ETHERNET, cabled};
-use adverb_foreign::process::{adverb, start, which};
+use adverb_foreign::hosts::two_hosts;
+use adverb_foreign::process::which;
 use adverb_foreign::require;
 use adverb_foreign::suite::{Case, case};
 use adverb_programs::fetch::{self, PYTHON};
@@ -30,11 +30,6 @@ mount --bind /run/boot_id /proc/sys/kernel/random/boot_id
 exec "$@"' sh "$@"
 END
 chmod +x /run/there
-n=0
-until "$ADVERB" devices | grep -q 'here  *active' && /run/there "$ADVERB" devices | grep -q 'there  *active'; do
-    n=$((n + 1)); [ $n -lt 300 ] || { echo "the cable is not up"; exit 1; }
-    sleep 0.1
-done
 server=
 trap '[ -z "$server" ] || kill $server 2>/dev/null' EXIT
 "#;
@@ -46,12 +41,8 @@ echo "datagrams $(awk '/^Udp: [0-9]/ { print $5 }' /proc/net/snmp)"
 
 const UCX: &str = r#"
 "$ADVERB" run -- ucx_perftest >/run/server 2>&1 & server=$!
-n=0
 # TCP port 13337, in state LISTEN.
-until grep -qs ':3419 .* 0A ' /proc/net/tcp /proc/net/tcp6; do
-    n=$((n + 1)); [ $n -lt 600 ] || { echo "the server does not listen"; exit 1; }
-    sleep 0.1
-done
+wait_for "the server does not listen" 60 grep -qs ':3419 .* 0A ' /proc/net/tcp /proc/net/tcp6
 /run/there "$ADVERB" run -- ucx_perftest 192.0.2.1 -t tag_lat -s 8 -n 1000 -w 10 || { cat /run/server; exit 1; }
 wait $server || { cat /run/server; exit 1; }
 server=
@@ -94,11 +85,8 @@ pub fn cases() -> Vec<Case> {
 /// Runs steps on the first of two hosts. The output must have `words`, and the messages must have
 /// crossed the cable as RoCEv2.
 fn between(what: &str, steps: &str, args: &[&str], words: &str) -> Verdict {
-    let mut command = cabled(ETHERNET, &format!("{SET_UP}{steps}{SENT}"));
-    command.args(args).env("ADVERB", adverb()?).env_remove("ADVERB_DEVICES");
-    let out = start(command, format!("{what} between two hosts"))?.wait(LIMIT);
-    out.require_ok()?;
-    require!(out.text.contains(words), "{}", out.describe());
+    let out = two_hosts(what, &format!("{SET_UP}{steps}{SENT}"), args, LIMIT)?;
+    out.require_words(&[words])?;
     let sent = out.text.lines().find_map(|line| line.strip_prefix("datagrams "));
     let sent = sent.and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
     // A datagram holds many packets (GSO).

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use adverb_bench::Result;
 use adverb_bench::pair::{self, Cpus};
-use adverb_bench::world::{World, post, receive, request};
+use adverb_bench::world::{World, failed, post, receive, request};
 use adverb_device::engine::cq::arm::ArmKind;
 use adverb_device::engine::wr::Remote;
 use adverb_device::engine::{SendFlags, SendOp, Sge, WcStatus};
@@ -49,10 +49,6 @@ fn main() -> ExitCode {
         None => measure(Duration::from_millis(Options::parse().ms)),
     };
     pair::ended("chains", result)
-}
-
-fn failed(what: &str) -> impl Fn(adverb_device::Error) -> String + '_ {
-    move |e| format!("{what}: {e}")
 }
 
 fn measure(time: Duration) -> Result<()> {

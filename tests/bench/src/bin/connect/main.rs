@@ -8,8 +8,9 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use adverb_bench::items::Item;
 use adverb_bench::programs::{PATH, number_after};
-use adverb_bench::report::{cell, table, value};
+use adverb_bench::report::{Key, What, cell, ratio, table, value};
 use adverb_bench::rounds::{Options, fill, rounds};
 use adverb_bench::series::{Samples, Series};
 use adverb_bench::{Result, cc};
@@ -25,7 +26,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const BUDGET: Duration = Duration::from_secs(240);
 
 /// The kind of connection between two processes.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum ConnectionKind {
     Tcp,
     Local,
@@ -38,11 +39,14 @@ const WAYS: [(ConnectionKind, &str); 3] = [
     (ConnectionKind::Wire, "rdma_cm, wire (`ADVERB_PATH=wire`)"),
 ];
 
-/// Measured values: seconds per connection, and seconds until the first byte.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum What {
-    Connection,
-    FirstByte,
+/// Seconds per connection.
+fn connection(name: &str) -> Key {
+    Key::new(name, 0, What::Latency)
+}
+
+/// Seconds until the first byte.
+fn first_byte(name: &str) -> Key {
+    Key::new(format!("{name}, first byte"), 0, What::Latency)
 }
 
 fn main() -> ExitCode {
@@ -57,13 +61,13 @@ fn main() -> ExitCode {
 fn measure(options: &Options) -> Result<(String, Vec<String>)> {
     let count = COUNT[usize::from(options.quick)];
     let mut samples = Samples::new(options.runs(RUNS));
-    rounds(&WAYS, BUDGET, &mut samples, |&(way, name), round, samples| match once(way, count) {
-        Ok((rate, first)) => {
-            samples.add((way, What::Connection), round, 1.0 / rate);
-            samples.add((way, What::FirstByte), round, first);
-        }
-        Err(why) => samples.failures.push(format!("round {}: {name}: {why}", round + 1)),
+    let items = WAYS.map(|(way, name)| {
+        Item::new(name, move |_, _| {
+            let (rate, first) = once(way, count)?;
+            Ok(vec![(connection(name), 1.0 / rate), (first_byte(name), first)])
+        })
     });
+    rounds(&items, BUDGET, &mut samples);
     eprintln!();
     Ok((format!("\n{}", report(&samples)), samples.failures))
 }
@@ -89,15 +93,15 @@ fn once(way: ConnectionKind, count: usize) -> Result<(f64, f64)> {
     Ok((found("connections")?, found("first_byte")?))
 }
 
-fn report(samples: &Samples<(ConnectionKind, What)>) -> String {
+fn report(samples: &Samples<Key>) -> String {
     let head =
         ["127.0.0.1, one after the other", "connections/s", "to TCP", "first byte, µs", "to TCP"];
     let show = |series: Option<Series>| cell(series, samples.rounds);
-    let rows = WAYS.map(|(way, name)| {
+    let (_, tcp) = WAYS[0];
+    let rows = WAYS.map(|(_, name)| {
         // Ratios of times, so that a ratio above one means slower in both columns.
-        let ratio =
-            |what| show(samples.ratio(&(way, what), &[(ConnectionKind::Tcp, what)], f64::min));
-        let rate = samples.series(&(way, What::Connection)).map(|s| Series {
+        let ratio = |key: fn(&str) -> Key| show(ratio(samples, &key(name), &[key(tcp)]));
+        let rate = samples.series(&connection(name)).map(|s| Series {
             median: 1.0 / s.median,
             min: 1.0 / s.max,
             max: 1.0 / s.min,
@@ -106,9 +110,9 @@ fn report(samples: &Samples<(ConnectionKind, What)>) -> String {
         vec![
             name.to_string(),
             show(rate),
-            ratio(What::Connection),
-            value(samples, &(way, What::FirstByte), 1e6),
-            ratio(What::FirstByte),
+            ratio(connection),
+            value(samples, &first_byte(name), 1e6),
+            ratio(first_byte),
         ]
     });
     table(&head, rows)

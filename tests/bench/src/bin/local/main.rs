@@ -8,18 +8,17 @@
 
 mod plan;
 mod report;
-mod run;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use adverb_bench::Result;
 use adverb_bench::pair::Cpus;
 use adverb_bench::programs::{Once, PATH, own};
 use adverb_bench::rounds::{Options, fill, rounds};
 use adverb_bench::series::Samples;
+use adverb_bench::{Result, cc};
 use adverb_foreign::device::loopback;
-use run::{Onces, RunSettings, registrations};
+use adverb_foreign::process::Program;
 
 /// Rounds of a full run.
 const RUNS: usize = 5;
@@ -35,29 +34,25 @@ fn main() -> ExitCode {
 
 /// Runs all rounds. Returns the report and the failures.
 fn measure(options: &Options) -> Result<(String, Vec<String>)> {
-    let place = RunSettings {
-        device: loopback()?,
-        cpus: Cpus::allowed()?,
-        time: plan::time(options.quick),
-    };
+    let device = loopback()?;
+    let items = plan::items(&device, Cpus::allowed()?, plan::time(options.quick));
     let mut samples = Samples::new(options.runs(RUNS));
-    rounds(
-        &plan::items(),
-        BUDGET[usize::from(options.quick)],
-        &mut samples,
-        |item, round, samples| {
-            run::run(item, round, &place, samples);
-        },
-    );
+    rounds(&items, BUDGET[usize::from(options.quick)], &mut samples);
     eprint!("\rregistrations, idle and many queue pairs           ");
     let mut once = |program| Once::run(program, ONCE, &mut samples.failures);
-    let mapped = once(registrations(&place, "on"));
-    let unmapped = once(registrations(&place, "off"));
+    let mapped = once(registrations(&device.dev, "on"));
+    let unmapped = once(registrations(&device.dev, "off"));
     let (idle, scale): (&[&str], &[&str]) =
         if options.quick { (&["--seconds", "10"], &["--short"]) } else { (&[], &[]) };
     let (idle, scale) = (once(own("idle", idle)), once(own("scale", scale)));
     eprintln!();
     let path = std::env::var(PATH).map_or("not set".to_string(), |p| format!("`{p}`"));
-    let text = report::text(&samples, &Onces { idle, scale, mapped, unmapped });
+    let text = report::text(&samples, &report::Onces { idle, scale, mapped, unmapped });
     Ok((format!("- `{PATH}`: {path}\n\n{text}"), samples.failures))
+}
+
+/// Registrations by a verbs program in C under `adverb run`; `adopt` says whether peers map its
+/// allocations.
+fn registrations(device: &str, adopt: &str) -> Result<Program> {
+    Ok(Program::of_file(&cc::program("register")?).arg(device).env("ADVERB_ADOPT", adopt))
 }

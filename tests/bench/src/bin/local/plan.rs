@@ -2,7 +2,16 @@
 
 use std::time::Duration;
 
-use adverb_bench::report::Figure;
+use adverb_bench::ends::Ends;
+use adverb_bench::items::{First, Item};
+use adverb_bench::pair::Cpus;
+use adverb_bench::programs::{Over, Test};
+use adverb_bench::report::{Key, What};
+use adverb_foreign::device::DeviceArgs;
+
+/// Messages of the first run, which determines the length of the next, and the limit of its bytes.
+const FIRST: usize = 2000;
+const FIRST_BYTES: usize = 1 << 30;
 
 /// Message sizes of the latency programs, in bytes.
 const LATENCY: &[usize] = &[8, 64, 512, 4096, 65536];
@@ -29,57 +38,30 @@ pub struct Compared {
     pub ucx: &'static [&'static str],
 }
 
+type Tests = &'static [&'static str];
+
+const fn latency(
+    program: &'static str,
+    sizes: &'static [usize],
+    raw: &'static str,
+    ucx: Tests,
+) -> Compared {
+    Compared { program, sizes, latency: true, raw, ucx }
+}
+
+const fn stream(program: &'static str, raw: &'static str, ucx: Tests) -> Compared {
+    Compared { program, sizes: STREAM, latency: false, raw, ucx }
+}
+
 /// All comparisons.
 pub const COMPARED: [Compared; 7] = [
-    Compared {
-        program: "ib_write_lat",
-        sizes: LATENCY,
-        latency: true,
-        raw: "shm_spin",
-        ucx: &["ucp_put_lat"],
-    },
-    Compared {
-        program: "ib_send_lat",
-        sizes: LATENCY,
-        latency: true,
-        raw: "shm_spin",
-        ucx: &["ucp_am_lat", "tag_lat"],
-    },
-    Compared {
-        program: "ib_read_lat",
-        sizes: LATENCY,
-        latency: true,
-        raw: "shm_get",
-        ucx: &["ucp_get"],
-    },
-    Compared {
-        program: "ib_atomic_lat",
-        sizes: WORD,
-        latency: true,
-        raw: "shm_fadd",
-        ucx: &["ucp_fadd"],
-    },
-    Compared {
-        program: "ib_write_bw",
-        sizes: STREAM,
-        latency: false,
-        raw: "shm_put",
-        ucx: &["ucp_put_bw"],
-    },
-    Compared {
-        program: "ib_read_bw",
-        sizes: STREAM,
-        latency: false,
-        raw: "shm_get",
-        ucx: &["ucp_get -O 32"],
-    },
-    Compared {
-        program: "ib_send_bw",
-        sizes: STREAM,
-        latency: false,
-        raw: "shm_put",
-        ucx: &["tag_bw", "ucp_am_bw"],
-    },
+    latency("ib_write_lat", LATENCY, "shm_spin", &["ucp_put_lat"]),
+    latency("ib_send_lat", LATENCY, "shm_spin", &["ucp_am_lat", "tag_lat"]),
+    latency("ib_read_lat", LATENCY, "shm_get", &["ucp_get"]),
+    latency("ib_atomic_lat", WORD, "shm_fadd", &["ucp_fadd"]),
+    stream("ib_write_bw", "shm_put", &["ucp_put_bw"]),
+    stream("ib_read_bw", "shm_get", &["ucp_get -O 32"]),
+    stream("ib_send_bw", "shm_put", &["tag_bw", "ucp_am_bw"]),
 ];
 
 /// Programs measured again with memory that peers do not map. The counterpart is the UCX test with
@@ -124,48 +106,69 @@ pub const WAKES: [&str; 2] = ["cq_wake", "cq_wake_epoll"];
 /// Their counterparts, by their names in the program `limits`.
 pub const EVENTFDS: [&str; 2] = ["eventfd_wake", "eventfd_epoll"];
 
-/// One run of a program.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Item {
-    /// A limit of shared memory, for a size.
-    Shared(&'static str, usize),
-    /// A limit, or completion events: the program of Adverb, and the name of the figure.
-    Own(&'static str, &'static str),
-    /// perftest: program, size, whether for latency.
-    Verbs(&'static str, usize, bool),
-    /// perftest with memory not mapped by peers: program, size.
-    Private(&'static str, usize),
-    /// UCX: test, transports, size, whether for latency.
-    Ucx(&'static str, &'static str, usize, bool),
-    /// UCX over Adverb: test, size, whether for latency.
-    Over(&'static str, usize, bool),
-    /// perftest with both ends on one processor: program, path.
-    OneCpu(&'static str, &'static str),
-}
-
-/// The items of a round. Compared items run in a row.
-pub fn items() -> Vec<Item> {
-    let mut items: Vec<Item> = EVENTFDS.map(|name| Item::Own("limits", name)).into();
-    items.extend(WAKES.map(|name| Item::Own("wake", name)));
-    items.push(Item::Verbs(EVENTS.0, EVENTS.1, true));
+/// The items of a round on the device, with an end on each processor. Compared items run in a row.
+pub fn items(device: &DeviceArgs, cpus: Cpus, time: Duration) -> Vec<Item> {
+    let ends = Ends::loopback(device).pinned(cpus);
+    let one_cpu = Ends::loopback(device).pinned(Cpus { there: cpus.here, ..cpus });
+    let event = |program, name| {
+        Item::figure(program, name, time, None, move |v| {
+            vec![(Key::new(name, 0, What::Latency), v)]
+        })
+    };
+    let test = |name: String, program, size, latency, over| {
+        let first = First::Messages(FIRST.min(FIRST_BYTES / size).max(100));
+        Item::test(name, Test { program, size, latency, over }, &ends, time, first)
+    };
+    let (verbs, private) =
+        (Over::Verbs { path: None, private: false }, Over::Verbs { path: None, private: true });
+    let mut items: Vec<Item> = EVENTFDS.map(|name| event("limits", name)).into();
+    items.extend(WAKES.map(|name| event("wake", name)));
+    items.push(test(EVENTS.0.to_string(), EVENTS.0, EVENTS.1, true, verbs));
     for c in COMPARED {
         for &size in c.sizes {
-            let raw = Item::Shared(c.raw, size);
             // Two programs may have the same limit.
-            if !items.contains(&raw) {
-                items.push(raw);
+            if !items.iter().any(|item| item.name == raw_figure(c.raw, size)) {
+                items.push(shared(c.raw, size, time));
             }
-            items.push(Item::Verbs(c.program, size, c.latency));
-            let tests = c.ucx.iter().flat_map(|test| TRANSPORTS.map(|tls| (test, tls)));
-            items.extend(tests.map(|(test, tls)| Item::Ucx(test, tls, size, c.latency)));
+            items.push(test(c.program.to_string(), c.program, size, c.latency, verbs));
+            let tests = c.ucx.iter().flat_map(|test| TRANSPORTS.map(|tls| (*test, tls)));
+            items.extend(tests.map(|(program, tls)| {
+                test(ucx_name(program, tls), program, size, c.latency, Over::Ucx(tls))
+            }));
         }
     }
+    let all = PRIVATE.iter().flat_map(|program| PRIVATE_SIZES.map(|size| (*program, size)));
     items.extend(
-        PRIVATE.iter().flat_map(|program| PRIVATE_SIZES.map(|size| Item::Private(program, size))),
+        all.map(|(program, size)| test(private_name(program), program, size, false, private)),
     );
-    items.extend(OVER.map(|(test, size, latency)| Item::Over(test, size, latency)));
-    items.extend(ONE_CPU.iter().flat_map(|program| PATHS.map(|path| Item::OneCpu(program, path))));
+    items.extend(OVER.map(|(program, size, latency)| {
+        let over = Over::UcxOnAdverb(OVER_US);
+        test(ucx_name(program, OVER_US), program, size, latency, over)
+    }));
+    let all = ONE_CPU.iter().flat_map(|program| PATHS.map(|path| (*program, path)));
+    items.extend(all.map(|(program, path)| {
+        let over = Over::Verbs { path: Some(path), private: false };
+        let test = Test { program, size: ONE_CPU_SIZE, latency: true, over };
+        Item::test(one_cpu_name(program, path), test, &one_cpu, time, First::Messages(FIRST))
+    }));
     items
+}
+
+/// The name of a limit of shared memory in the program `limits`.
+fn raw_figure(raw: &str, size: usize) -> String {
+    if raw == "shm_fadd" { raw.to_string() } else { format!("{raw}_{size}") }
+}
+
+/// A limit of shared memory in all units, for comparison with figures in any of them.
+fn shared(raw: &'static str, size: usize, time: Duration) -> Item {
+    Item::figure("limits", raw_figure(raw, size), time, None, move |seconds| {
+        let key = |unit| Key::new(raw, size, unit);
+        vec![
+            (key(What::Latency), seconds),
+            (key(What::Bytes), size as f64 / seconds),
+            (key(What::Messages), 1.0 / seconds),
+        ]
+    })
 }
 
 /// Length of a measurement, without start and end.
@@ -173,45 +176,10 @@ pub fn time(quick: bool) -> Duration {
     Duration::from_millis(if quick { 100 } else { 300 })
 }
 
-/// Identifies a series of values.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Key {
-    /// A program, a test of UCX with transports, or a limit.
-    pub name: String,
-    /// Bytes of a message; 0 without messages.
-    pub size: usize,
-    /// Unit.
-    pub what: What,
-}
-
-/// Units.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum What {
-    /// Seconds.
-    Latency,
-    /// Bytes per second.
-    Bytes,
-    /// Messages per second.
-    Messages,
-}
-
-impl Figure for Key {
-    fn is_time(&self) -> bool {
-        self.what == What::Latency
-    }
-}
-
-impl Key {
-    /// The key of a program or limit.
-    pub fn new(name: &str, size: usize, what: What) -> Self {
-        Self { name: name.to_string(), size, what }
-    }
-
-    /// The keys of UCX tests, over all transports.
-    pub fn ucx(tests: &[&str], size: usize, what: What) -> Vec<Self> {
-        let names = tests.iter().flat_map(|test| TRANSPORTS.map(|tls| ucx_name(test, tls)));
-        names.map(|name| Self { name, size, what }).collect()
-    }
+/// The keys of UCX tests, over all transports.
+pub fn ucx_keys(tests: &[&str], size: usize, what: What) -> Vec<Key> {
+    let names = tests.iter().flat_map(|test| TRANSPORTS.map(|tls| ucx_name(test, tls)));
+    names.map(|name| Key::new(name, size, what)).collect()
 }
 
 /// The name of a UCX test over some transports.
@@ -225,18 +193,18 @@ mod tests {
 
     #[test]
     fn whatever_is_compared_is_measured_once() {
-        let items = items();
-        for (n, item) in items.iter().enumerate() {
-            assert!(!items[..n].contains(item), "{item:?}");
+        let device = DeviceArgs { dev: String::new(), gid: String::new() };
+        let items = items(&device, Cpus { here: 0, there: 1 }, Duration::ZERO);
+        let names: Vec<&str> = items.iter().map(|item| item.name.as_str()).collect();
+        for (n, name) in names.iter().enumerate() {
+            assert!(!names[..n].contains(name), "{name}");
         }
         for c in COMPARED {
             for &size in c.sizes {
-                assert!(items.contains(&Item::Shared(c.raw, size)), "{c:?} {size}");
-                let ucx = |i: &&Item| matches!(i, Item::Ucx(t, _, s, _) if c.ucx.contains(t) && *s == size);
-                assert_eq!(
-                    items.iter().filter(ucx).count(),
-                    Key::ucx(c.ucx, size, What::Bytes).len()
-                );
+                assert!(names.contains(&&*raw_figure(c.raw, size)), "{c:?} {size}");
+                for key in ucx_keys(c.ucx, size, What::Bytes) {
+                    assert!(names.contains(&&*format!("{} -s {size}", key.name)), "{key:?}");
+                }
             }
         }
     }

@@ -2,138 +2,104 @@
 
 use adverb_bench::programs::Once;
 use adverb_bench::report::{
-    BARS, Bar, Ratio, bar_row, cell, number, section, size_name, table, value,
+    BARS, Bar, Key, Ratio, What, bar_row, cell, number, ratio, section, size_name, table, value,
 };
 use adverb_bench::series::{Samples, Series};
 
 use super::plan::{
-    BY_KERNEL, COMPARED, Compared, EVENTFDS, EVENTS, Key, ONE_CPU, ONE_CPU_SIZE, OVER, OVER_US,
-    PATHS, PRIVATE, PRIVATE_SIZES, TRANSPORTS, WAKES, What, one_cpu_name, private_name, ucx_name,
+    BY_KERNEL, COMPARED, Compared, EVENTFDS, EVENTS, ONE_CPU, ONE_CPU_SIZE, OVER, OVER_US, PATHS,
+    PRIVATE, PRIVATE_SIZES, TRANSPORTS, WAKES, one_cpu_name, private_name, ucx_keys, ucx_name,
 };
-use super::run::Onces;
+
+/// Measurements that run once.
+pub struct Onces {
+    /// Idle queue pairs.
+    pub idle: Once,
+    /// Many queue pairs and processes.
+    pub scale: Once,
+    /// Registrations of allocations mapped by peers, and of allocations not mapped by peers.
+    pub mapped: Once,
+    pub unmapped: Once,
+}
 
 /// Up to this size messages per second are shown, and beyond it bytes per second.
 const SMALL: usize = 4096;
 /// Limit of the memory of a connected queue pair, in bytes.
 const QP_BYTES: f64 = 8192.0;
 
-/// Returns the function that chooses the better of two values in a unit.
-fn better(what: What) -> fn(f64, f64) -> f64 {
-    if what == What::Latency { f64::min } else { f64::max }
-}
-
-fn ratios() -> Vec<Ratio<Key>> {
-    let raw = |name: &str, program, size, what, raw, bar| Ratio {
-        name: name.to_string(),
-        of: Key::new(program, size, what),
-        to: vec![Key::new(raw, size, what)],
-        bar: Some(bar),
-        limit: true,
-    };
-    let ucx = |name: &str, program, size, what, tests: &[&str], bar| Ratio {
-        name: name.to_string(),
-        of: Key::new(program, size, what),
-        to: Key::ucx(tests, size, what),
-        bar: Some(bar),
-        limit: false,
-    };
-    let wake = |name: &str, of: Key, to, bar| Ratio {
-        name: name.to_string(),
-        of,
-        to: vec![Key::new(to, 0, What::Latency)],
-        bar,
-        limit: false,
-    };
-    let own = |name| Key::new(name, 0, What::Latency);
+/// The comparisons with a bar, and a few without.
+fn ratios() -> Vec<Ratio> {
     let (latency, bytes, messages, big) = (What::Latency, What::Bytes, What::Messages, 1 << 20);
     let (least, most) = (Bar::AtLeast, Bar::AtMost);
-    let events = Key::new(EVENTS.0, EVENTS.1, latency);
-    let by_kernel = ucx_name(BY_KERNEL.0, BY_KERNEL.1);
-    let private = |size| Ratio {
-        name: format!("ib_send_bw -s {size}, private memory / UCX {by_kernel}"),
-        of: Key::new(&private_name("ib_send_bw"), size, bytes),
-        to: vec![Key::new(&by_kernel, size, bytes)],
-        bar: Some(least(1.0)),
-        limit: false,
+    let ratio =
+        |name: &str, of: Key, to, bar| Ratio { name: name.to_string(), of, to, bar, limit: false };
+    let raw = |name, program, size, what, raw, bar| {
+        let to = vec![Key::new(raw, size, what)];
+        Ratio { limit: true, ..ratio(name, Key::new(program, size, what), to, Some(bar)) }
     };
+    let ucx = |name, program, size, what, test, bar| {
+        let of = Key::new(program, size, what);
+        ratio(name, of, ucx_keys(&[test], size, what), Some(bar))
+    };
+    let wake = |name, (of, size), to, bar| {
+        ratio(name, Key::new(of, size, latency), vec![Key::new(to, 0, latency)], bar)
+    };
+    let by_kernel = ucx_name(BY_KERNEL.0, BY_KERNEL.1);
+    let private = [65536, big].map(|size| {
+        let name = format!("ib_send_bw -s {size}, private memory / UCX {by_kernel}");
+        let key = |name| Key::new(name, size, bytes);
+        let of = key(private_name("ib_send_bw"));
+        ratio(&name, of, vec![key(by_kernel.clone())], Some(least(1.0)))
+    });
     let over = OVER.map(|(test, size, is_latency)| {
         let what = if is_latency { latency } else { bytes };
-        Ratio {
-            name: format!("UCX {test} -s {size} over {OVER_US} / over its own shared memory"),
-            of: Key::new(&ucx_name(test, OVER_US), size, what),
-            to: Key::ucx(&[test], size, what),
-            bar: is_latency.then_some(most(1.2)),
-            limit: false,
-        }
+        let name = format!("UCX {test} -s {size} over {OVER_US} / over its own shared memory");
+        let of = Key::new(ucx_name(test, OVER_US), size, what);
+        ratio(&name, of, ucx_keys(&[test], size, what), is_latency.then_some(most(1.2)))
     });
-    let compared = vec![
+    let (send, write, read) = ("ib_send_bw", "ib_write_bw", "ib_read_bw");
+    let compared = [
         raw("ib_write_lat -s 8 / memory spin", "ib_write_lat", 8, latency, "shm_spin", most(1.5)),
         ucx(
             "ib_send_lat -s 8 / UCX active message",
             "ib_send_lat",
             8,
             latency,
-            &["ucp_am_lat"],
+            "ucp_am_lat",
             most(1.0),
         ),
-        raw("ib_write_bw -s 1048576 / memcpy", "ib_write_bw", big, bytes, "shm_put", least(0.9)),
-        raw("ib_read_bw -s 1048576 / memcpy", "ib_read_bw", big, bytes, "shm_get", least(0.9)),
-        ucx(
-            "ib_send_bw -s 8, messages / UCX tag",
-            "ib_send_bw",
-            8,
-            messages,
-            &["tag_bw"],
-            least(1.0),
-        ),
-        ucx("ib_send_bw -s 65536 / UCX tag", "ib_send_bw", 65536, bytes, &["tag_bw"], least(1.0)),
-        ucx("ib_send_bw -s 1048576 / UCX tag", "ib_send_bw", big, bytes, &["tag_bw"], least(1.0)),
-        ucx(
-            "ib_send_bw -s 8388608 / UCX tag",
-            "ib_send_bw",
-            8 << 20,
-            bytes,
-            &["tag_bw"],
-            least(1.0),
-        ),
-        ucx(
-            "ib_write_bw -s 8, messages / UCX put",
-            "ib_write_bw",
-            8,
-            messages,
-            &["ucp_put_bw"],
-            least(1.0),
-        ),
-        wake("ib_send_lat -e -s 8 / eventfd wake", events, "eventfd_wake", Some(most(1.0))),
-        wake("completion event, in get-event / eventfd wake", own("cq_wake"), "eventfd_wake", None),
+        raw("ib_write_bw -s 1048576 / memcpy", write, big, bytes, "shm_put", least(0.9)),
+        raw("ib_read_bw -s 1048576 / memcpy", read, big, bytes, "shm_get", least(0.9)),
+        ucx("ib_send_bw -s 8, messages / UCX tag", send, 8, messages, "tag_bw", least(1.0)),
+        ucx("ib_send_bw -s 65536 / UCX tag", send, 65536, bytes, "tag_bw", least(1.0)),
+        ucx("ib_send_bw -s 1048576 / UCX tag", send, big, bytes, "tag_bw", least(1.0)),
+        ucx("ib_send_bw -s 8388608 / UCX tag", send, 8 << 20, bytes, "tag_bw", least(1.0)),
+        ucx("ib_write_bw -s 8, messages / UCX put", write, 8, messages, "ucp_put_bw", least(1.0)),
+        wake("ib_send_lat -e -s 8 / eventfd wake", EVENTS, "eventfd_wake", Some(most(1.0))),
+        wake("completion event, in get-event / eventfd wake", ("cq_wake", 0), "eventfd_wake", None),
         wake(
             "completion event, in epoll / eventfd in epoll",
-            own("cq_wake_epoll"),
+            ("cq_wake_epoll", 0),
             "eventfd_epoll",
             Some(most(1.1)),
         ),
     ];
-    compared.into_iter().chain([private(65536), private(big)]).chain(over).collect()
+    compared.into_iter().chain(private).chain(over).collect()
 }
 
 /// Figures with a bar of their own: name, value, factor for its unit, and the bar.
 fn absolutes() -> Vec<(String, Key, f64, Bar)> {
     let read = Key::new("ib_read_lat", 8, What::Latency);
-    let stream = Key::new(&ucx_name("tag_bw", OVER_US), 65536, What::Bytes);
+    let stream = Key::new(ucx_name("tag_bw", OVER_US), 65536, What::Bytes);
     let mut rows = vec![
         ("ib_read_lat -s 8, ns".to_string(), read, 1e9, Bar::AtMost(60.0)),
         (format!("UCX tag_bw -s 65536 over {OVER_US}, GB/s"), stream, 1e-9, Bar::AtLeast(9.0)),
     ];
     for (program, most) in ONE_CPU.into_iter().zip([20.0, 200.0]) {
         for path in PATHS {
-            let name = one_cpu_name(program, path);
-            let key = Key::new(&name, ONE_CPU_SIZE, What::Latency);
-            rows.push((
-                format!("{program} -s {ONE_CPU_SIZE}, {path}, one processor for both, µs"),
-                key,
-                1e6,
-                Bar::AtMost(most),
-            ));
+            let key = Key::new(one_cpu_name(program, path), ONE_CPU_SIZE, What::Latency);
+            let name = format!("{program} -s {ONE_CPU_SIZE}, {path}, one processor for both, µs");
+            rows.push((name, key, 1e6, Bar::AtMost(most)));
         }
     }
     rows
@@ -165,13 +131,11 @@ fn comparison(samples: &Samples<Key>, idle: &Once, scale: &Once) -> String {
     section("Same host: bars", &BARS, rows)
 }
 
+/// A unit, its scale, and its name.
+type Unit = (What, f64, &'static str);
+
 /// A program by message size, compared with a limit and UCX.
-fn by_size(c: &Compared, what: What, samples: &Samples<Key>) -> String {
-    let (scale, unit) = match what {
-        What::Latency => (1e9, "ns"),
-        What::Bytes => (1e-9, "GB/s"),
-        What::Messages => (1e-6, "million messages a second"),
-    };
+fn by_size(c: &Compared, (what, scale, unit): Unit, samples: &Samples<Key>) -> String {
     let tests: Vec<(&str, &str)> =
         c.ucx.iter().flat_map(|test| TRANSPORTS.map(|tls| (*test, tls))).collect();
     let mut head = vec![unit.to_string(), format!("`{}`", c.program), raw_name(c.raw).to_string()];
@@ -181,11 +145,10 @@ fn by_size(c: &Compared, what: What, samples: &Samples<Key>) -> String {
     let rows = sizes.map(|&size| {
         let key = |name: &str| Key::new(name, size, what);
         let figure = |name: &str| value(samples, &key(name), scale);
-        let ratio =
-            |to: &[Key]| cell(samples.ratio(&key(c.program), to, better(what)), samples.rounds);
+        let ratio = |to: &[Key]| cell(ratio(samples, &key(c.program), to), samples.rounds);
         let mut row = vec![size_name(size), figure(c.program), figure(c.raw)];
         row.extend(tests.iter().map(|(test, tls)| figure(&ucx_name(test, tls))));
-        row.extend([ratio(&[key(c.raw)]), ratio(&Key::ucx(c.ucx, size, what))]);
+        row.extend([ratio(&[key(c.raw)]), ratio(&ucx_keys(c.ucx, size, what))]);
         row
     });
     table(&head, rows) + "\n"
@@ -234,12 +197,16 @@ fn private(samples: &Samples<Key>) -> String {
         let key = |name: &str| Key::new(name, size, What::Bytes);
         let figure = |name: &str| value(samples, &key(name), 1e-9);
         let own = private_name(program);
-        let ratio =
-            cell(samples.ratio(&key(&own), &[key(&ucx)], better(What::Bytes)), samples.rounds);
+        let ratio = cell(ratio(samples, &key(&own), &[key(&ucx)]), samples.rounds);
         let cells = [figure(&own), figure(program), figure(&ucx), ratio];
         [format!("`{program}`"), size_name(size)].into_iter().chain(cells).collect()
     });
     section("Same host: memory that peers do not map", &head, rows)
+}
+
+/// A figure in another unit.
+fn shown(value: Option<f64>, by: f64, unit: &str) -> String {
+    value.map_or("failed".to_string(), |v| format!("{}{unit}", number(v * by)))
 }
 
 /// Durations of `ibv_reg_mr` and `ibv_dereg_mr` for memory written by the program before.
@@ -257,12 +224,8 @@ fn registering(mapped: &Once, unmapped: &Once) -> String {
         for (once, adopt) in [(mapped, "on"), (unmapped, "off")] {
             let cells = ["reg", "dereg"].map(|call| {
                 let seconds = once.get(&format!("{call}_{name}"));
-                let shown = |by: fn(f64, f64) -> f64, unit: &str| {
-                    seconds.map_or("failed".to_string(), |s| {
-                        format!("{} {unit}", number(by(s, bytes)))
-                    })
-                };
-                [shown(|s, _| s * 1e6, "µs"), shown(|s, bytes| bytes / s * 1e-9, "GB/s")]
+                let rate = seconds.map(|seconds| bytes / seconds);
+                [shown(seconds, 1e6, " µs"), shown(rate, 1e-9, " GB/s")]
             });
             let mut row = vec![what.to_string(), adopt.to_string()];
             row.extend(cells.into_iter().flatten());
@@ -277,9 +240,6 @@ fn allocating(once: &Once) -> String {
     let head = ["bytes", "no device", "a device", "to none", "one of 16 registered", "to none"];
     let rows = [4 << 10, 64 << 10, 1 << 20, 4 << 20].map(|size| {
         let value = |when: &str| once.get(&format!("alloc_{when}_{size}"));
-        let shown = |value: Option<f64>, by: f64, unit: &str| {
-            value.map_or("failed".to_string(), |v| format!("{}{unit}", number(v * by)))
-        };
         let mut row = vec![size_name(size), shown(value("plain"), 1e9, " ns")];
         for when in ["open", "registered"] {
             let ratio = value(when).zip(value("plain")).map(|(with, without)| with / without);
@@ -292,8 +252,7 @@ fn allocating(once: &Once) -> String {
 
 /// Memory, latency by the number of queue pairs, the mesh, and idle queue pairs.
 fn scaling(idle: &Once, scale: &Once) -> String {
-    let shown =
-        |value: Option<f64>, by: f64| value.map_or("failed".to_string(), |v| number(v * by));
+    let shown = |value, by| shown(value, by, "");
     let count = |value: Option<f64>| value.map_or("failed".to_string(), |v| v.to_string());
     let head = ["queue pairs, in turn", "SEND, ns", "to one", "WRITE, ns", "to one"];
     let rows = scale.endings("pair_send_ratio_").into_iter().map(|count| {
@@ -355,11 +314,12 @@ pub fn text(samples: &Samples<Key>, once: &Onces) -> String {
     let mut text = comparison(samples, idle, scale);
     text += "### Same host: latency (half a round trip; of READ and atomics the whole)\n\n";
     let of = |latency: bool| COMPARED.into_iter().filter(move |c| c.latency == latency);
-    of(true).for_each(|c| text += &by_size(&c, What::Latency, samples));
+    of(true).for_each(|c| text += &by_size(&c, (What::Latency, 1e9, "ns"), samples));
     text += "### Same host: bandwidth\n\n";
-    of(false).for_each(|c| text += &by_size(&c, What::Bytes, samples));
+    of(false).for_each(|c| text += &by_size(&c, (What::Bytes, 1e-9, "GB/s"), samples));
     text += "### Same host: messages\n\n";
-    of(false).for_each(|c| text += &by_size(&c, What::Messages, samples));
+    let messages = (What::Messages, 1e-6, "million messages a second");
+    of(false).for_each(|c| text += &by_size(&c, messages, samples));
     text += &events(samples);
     text += &private(samples);
     text += &registering(mapped, unmapped);

@@ -8,7 +8,7 @@ use adverb_bench::Result;
 use adverb_bench::ends::{Ends, PairEnd};
 use adverb_bench::lean::LeanPath;
 use adverb_bench::places::CABLES;
-use adverb_foreign::device::{Loopback, parse_devinfo};
+use adverb_foreign::device::{DeviceArgs, parse_devinfo};
 use adverb_foreign::hosts::cabled;
 use adverb_foreign::process::{Program, words};
 
@@ -66,7 +66,7 @@ pub fn way(client: &PairEnd) -> LeanPath<'_> {
 }
 
 /// The device with this address.
-fn device(before: &[String], address: Ipv4Addr) -> Result<Loopback> {
+fn device(before: &[String], address: Ipv4Addr) -> Result<DeviceArgs> {
     let argv: Vec<String> = before.iter().cloned().chain(words("ibv_devinfo -v")).collect();
     let mut last = String::new();
     for _ in 0..LOOKS {
@@ -76,7 +76,7 @@ fn device(before: &[String], address: Ipv4Addr) -> Result<Loopback> {
             if let Some(index) =
                 index.filter(|_| device.field("state").is_some_and(|s| s.contains("ACTIVE")))
             {
-                return Ok(Loopback { dev: device.name, gid: index.to_string() });
+                return Ok(DeviceArgs { dev: device.name, gid: index.to_string() });
             }
         }
         last = out.describe();

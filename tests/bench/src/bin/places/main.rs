@@ -18,8 +18,8 @@ use adverb_bench::ends::Ends;
 use adverb_bench::lean;
 use adverb_bench::pair::{self, Chosen, Cpus};
 use adverb_bench::places::{CABLES, FOUR, HALF, ONE, PLACES, Side, TASKS, Task, name, sides};
-use adverb_bench::programs::{Figures, Perftest, iterations};
-use adverb_bench::ucx::{TCP, Ucx};
+use adverb_bench::programs::{Figures, Over, Test, iterations};
+use adverb_bench::ucx::TCP;
 use adverb_foreign::device::loopback;
 use clap::Parser;
 use half::HalfCpu;
@@ -102,11 +102,9 @@ fn measure(place: &str, ends: &Ends, options: &Options) -> Result<()> {
     let mut failed = Vec::new();
     for task in if options.check { &[][..] } else { &TASKS } {
         for side in sides(place, task) {
-            let run = |n| match side {
-                Side::Adverb => perftest(task).run(ends, n),
-                _ => ucx(task).run(&pinned, n),
-            };
             let side = *side;
+            let on = if side == Side::Adverb { ends } else { &pinned };
+            let run = |n| test(task, side).run(on, n);
             let found = match side {
                 Side::Lean => lean_stream(place, ends, cpus, time),
                 _ if place == FOUR => filled(task, time, |n| twice(|| run(n))),
@@ -155,14 +153,16 @@ fn lean_stream(place: &str, ends: &Ends, cpus: Cpus, time: Duration) -> Result<F
     Ok(Figures::Stream { bytes: bytes.map_err(|_| "the lean program panicked")??, messages: 0.0 })
 }
 
-fn perftest(task: &Task) -> Perftest<'_> {
-    let Task { verbs: program, size, latency, .. } = *task;
-    Perftest { program, size, latency, path: Some("wire"), private: false }
-}
-
-fn ucx(task: &Task) -> Ucx<'_> {
-    let Task { ucx: test, size, latency, .. } = *task;
-    Ucx { test, tls: TCP, over: false, size, latency }
+/// The test of perftest, or of UCX, for a task.
+fn test(task: &Task, side: Side) -> Test<'_> {
+    let Task { verbs, ucx, size, latency, .. } = *task;
+    match side {
+        Side::Adverb => {
+            let over = Over::Verbs { path: Some("wire"), private: false };
+            Test { program: verbs, size, latency, over }
+        }
+        _ => Test { program: ucx, size, latency, over: Over::Ucx(TCP) },
+    }
 }
 
 /// Runs as many messages as fill the time, by the rate of a first run.

@@ -19,7 +19,7 @@ use adverb_bench::programs::Once;
 use adverb_bench::rounds::{Options, fill, rounds};
 use adverb_bench::series::Samples;
 use adverb_foreign::device::loopback;
-use plan::{Places, Plan};
+use plan::{Loopbacks, Places};
 
 /// Number of armed notifications, full and quick, and their time limit.
 const ARMED: [u64; 2] = [10_000_000, 300_000];
@@ -37,18 +37,11 @@ fn main() -> ExitCode {
 /// Runs all rounds. Returns the report and the failures.
 fn measure(options: &Options) -> Result<(String, Vec<String>)> {
     let ends = Ends::loopback(&loopback()?);
-    let loopbacks = run::Loopbacks { pinned: ends.pinned(Cpus::allowed()?), ends };
+    let at = Loopbacks { pinned: ends.pinned(Cpus::allowed()?), ends };
     let places = Places::checked(run::check);
-    let plan = Plan::new(options.quick, &places.there());
+    let items = plan::items(&at, plan::time(options.quick), &places.there());
     let mut samples = Samples::new(options.runs(RUNS));
-    rounds(
-        &plan.items,
-        BUDGET[usize::from(options.quick)],
-        &mut samples,
-        |item, round, samples| {
-            run::run(item, round, &plan, &loopbacks, samples);
-        },
-    );
+    rounds(&items, BUDGET[usize::from(options.quick)], &mut samples);
     eprint!("\rarmed notifications                 ");
     let count = ARMED[usize::from(options.quick)].to_string();
     let armed = run::on_wire("armed", &["--count", &count]);

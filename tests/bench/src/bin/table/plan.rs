@@ -2,8 +2,14 @@
 
 use std::time::Duration;
 
-use adverb_bench::places::{PLACES, Side, TASKS, sides};
-use adverb_bench::report::Figure;
+use adverb_bench::ends::Ends;
+use adverb_bench::items::{First, Item};
+use adverb_bench::places::{self, PLACES, Side, TASKS, Task, sides};
+use adverb_bench::programs::{Over, Test};
+use adverb_bench::report::{Key, What};
+use adverb_bench::ucx::TCP;
+
+use super::run::{self, WIRE};
 
 /// Message sizes of the table, in bytes.
 pub const SIZES: [usize; 6] = [8, 64, 512, 4096, 65536, 1 << 20];
@@ -25,150 +31,167 @@ pub const SMALL_MTU: &str = "ib_write_bw -m 1024";
 pub const UDP_8: &str = "udp_spin_8";
 /// The lean RoCEv2 program with packets of 4 KiB and of 1 KiB.
 pub const LEAN: [&str; 2] = ["lean_roce", "lean_roce_1024"];
-/// Raw limits, by their names in the program `limits`.
-pub const LIMITS: [&str; 15] = [
-    "udp_spin",
-    UDP_8,
-    "udp_block",
-    "udp_epoll",
-    "eventfd_wake",
-    "eventfd_epoll",
-    "udp_gso_4156",
-    "udp_gso_window_4156",
-    "udp_gso_1060",
-    "udp_gso_window_1060",
-    "udp_plain_4156",
-    LEAN[0],
-    LEAN[1],
-    "memcpy_65536",
-    "memcpy_1048576",
+/// Raw limits, by their names in the program `limits`, and in words.
+pub const LIMITS: [(&str, &str); 15] = [
+    ("udp_spin", "UDP ping-pong, spinning, half a round trip"),
+    (UDP_8, "UDP ping-pong of 8 bytes, spinning, half a round trip"),
+    ("udp_block", "UDP ping-pong, blocking, half a round trip"),
+    ("udp_epoll", "UDP ping-pong, in epoll, half a round trip"),
+    ("eventfd_wake", "eventfd wake, half a round trip"),
+    ("eventfd_epoll", "eventfd wake, in epoll, half a round trip"),
+    ("udp_gso_4156", "UDP GSO, 4156-byte segments, unthrottled, received"),
+    ("udp_gso_window_4156", "UDP GSO, 4156-byte segments, window of 1 MiB"),
+    ("udp_gso_1060", "UDP GSO, 1060-byte segments, unthrottled, received"),
+    ("udp_gso_window_1060", "UDP GSO, 1060-byte segments, window of 1 MiB"),
+    ("udp_plain_4156", "UDP, 4156 bytes, one a call"),
+    (LEAN[0], "lean RoCEv2: 4 KiB packets in GSO runs, ICRC, one copy a side, window of 1 MiB"),
+    (LEAN[1], "lean RoCEv2 with 1 KiB packets"),
+    ("memcpy_65536", "memcpy, 64 KiB"),
+    ("memcpy_1048576", "memcpy, 1 MiB"),
 ];
-/// Completion events between two processes, by their names in the program `wake`.
-pub const WAKES: [&str; 2] = ["cq_wake", "cq_wake_epoll"];
+/// Completion events between two processes, by their names in the program `wake`, and in words.
+pub const WAKES: [(&str, &str); 2] = [
+    ("cq_wake", "completion event, asleep in get-event, half a round trip"),
+    ("cq_wake_epoll", "completion event, asleep in epoll, half a round trip"),
+];
 /// Lengths of the chains of the program `chains`.
 pub const CHAINS: [u32; 4] = [1, 8, 32, 128];
 /// Ways to post a chain, by their names in the program `chains`.
 pub const WAYS: [&str; 2] = ["singly", "deferred"];
-/// iperf3 by protocol.
-pub const IPERF: [&str; 2] = ["iperf3_tcp", "iperf3_udp"];
+/// iperf3 by protocol, and in words.
+pub const IPERF: [(&str, &str); 2] =
+    [("iperf3_tcp", "iperf3 TCP"), ("iperf3_udp", "iperf3 UDP, 4156 bytes, received")];
 
-/// One run of a program.
-#[derive(Clone, Debug)]
-pub enum Item {
-    /// A raw limit.
-    Limit(&'static str),
-    /// A lean RoCEv2 program, before this program of perftest.
-    Lean(&'static str, &'static str),
-    /// Completion events.
-    Wake(&'static str),
-    /// Chains of all lengths, in both ways.
-    Chains,
-    /// iperf3, TCP or UDP.
-    Iperf(&'static str),
-    /// perftest: program with options, size, whether it is a latency program.
-    Perftest(&'static str, usize, bool),
-    /// UCX over tcp: test with options, size, whether it measures latency.
-    Ucx(&'static str, usize, bool),
-    /// All tasks of the program `places` at a place.
-    Place(&'static str),
+/// Both ends on the loopback interface.
+pub struct Loopbacks {
+    /// For perftest.
+    pub ends: Ends,
+    /// For UCX, which is faster with each end on a processor.
+    pub pinned: Ends,
 }
 
-/// The items of a round and the length of each measurement.
-pub struct Plan {
-    /// In the order of their runs. Raw limits stand between the programs that are compared with
-    /// them.
-    pub items: Vec<Item>,
-    /// Length of a measurement, without start and end.
-    pub time: Duration,
-}
-
-impl Plan {
-    /// The whole table, at these places; with shorter runs if `quick`.
-    pub fn new(quick: bool, places: &[&'static str]) -> Self {
-        let mut items = Vec::new();
-        // Measurements of sleeping and waking come first and together, because they are compared
-        // with each other.
-        let sleeping =
-            |l: &&str| matches!(*l, "udp_block" | "udp_epoll" | "eventfd_wake" | "eventfd_epoll");
-        items.extend(LIMITS.iter().filter(|l| sleeping(l)).map(|l| Item::Limit(l)));
-        items.extend(WAKES.map(Item::Wake));
-        items.push(Item::Chains);
-        let raw = LIMITS
-            .iter()
-            .filter(|l| !sleeping(l) && ![UDP_8, LEAN[0], LEAN[1]].contains(l))
-            .map(|l| Item::Limit(l));
-        let mut others = raw.chain(IPERF.iter().map(|i| Item::Iperf(i)));
-        for size in SIZES {
-            items.extend(others.by_ref().take(2));
-            // The machine's speed changes within seconds, so each limit stands directly before the
-            // program that is compared with it.
-            items.extend((size == SIZES[0]).then_some(Item::Limit(UDP_8)));
-            items.extend(beside(&LATENCY, &UCX_LATENCY, size, true));
-            items.extend(beside(&BANDWIDTH, &UCX_BANDWIDTH, size, false));
-        }
-        items.extend(others);
-        items.push(Item::Perftest(SMALL_MTU, BIG, false));
-        items.extend(places.iter().map(|place| Item::Place(place)));
-        Self { items, time: Duration::from_millis(if quick { 300 } else { 700 }) }
+/// The items of a round, at these places, with measurements of this length. Raw limits stand
+/// between the programs that are compared with them.
+pub fn items(at: &Loopbacks, time: Duration, places: &[&'static str]) -> Vec<Item> {
+    let limit = |name| Item::figure("limits", name, time, None, move |v| vec![(raw_key(name), v)]);
+    let mut items = Vec::new();
+    // Measurements of sleeping and waking come first and together, because they are compared
+    // with each other.
+    let sleeping =
+        |l: &&str| matches!(*l, "udp_block" | "udp_epoll" | "eventfd_wake" | "eventfd_epoll");
+    let limits = LIMITS.iter().map(|(name, _)| *name);
+    items.extend(limits.clone().filter(sleeping).map(limit));
+    items.extend(WAKES.map(|(name, _)| {
+        Item::figure("wake", name, time, Some(WIRE), move |v| vec![(raw_key(name), v)])
+    }));
+    items.push(Item::new("chains", move |_, _| run::chains(time / 4)));
+    let raw = limits.filter(|l| !sleeping(l) && ![UDP_8, LEAN[0], LEAN[1]].contains(l)).map(limit);
+    let mut others = raw.chain(IPERF.map(|(name, _)| {
+        Item::new(name, move |_, _| Ok(vec![(raw_key(name), run::iperf(name, time)?)]))
+    }));
+    for size in SIZES {
+        items.extend(others.by_ref().take(2));
+        // The machine's speed changes within seconds, so each limit stands directly before the
+        // program that is compared with it.
+        items.extend((size == SIZES[0]).then(|| limit(UDP_8)));
+        items.extend(beside(at, time, &LATENCY, &UCX_LATENCY, size, true));
+        items.extend(beside(at, time, &BANDWIDTH, &UCX_BANDWIDTH, size, false));
     }
+    items.extend(others);
+    items.push(perftest(at, time, SMALL_MTU, BIG, false));
+    items.extend(places.iter().map(|&place| {
+        Item::new(place, move |samples, round| run::elsewhere(place, time, round, samples))
+    }));
+    items
+}
+
+/// Length of a measurement, without start and end.
+pub fn time(quick: bool) -> Duration {
+    Duration::from_millis(if quick { 300 } else { 700 })
+}
+
+fn perftest(
+    at: &Loopbacks,
+    time: Duration,
+    program: &'static str,
+    size: usize,
+    latency: bool,
+) -> Item {
+    let over = Over::Verbs { path: Some(WIRE), private: false };
+    let test = Test { program, size, latency, over };
+    Item::test(program, test, &at.ends, time, estimate(&test))
+}
+
+/// A low estimate of the messages per second, for the first round.
+fn estimate(test: &Test<'_>) -> First {
+    // The server of UCX's get answers over tcp only about once a millisecond.
+    First::Rate(match (test.latency, test.size) {
+        (true, _) if test.program == "ucp_get" => 300.0,
+        (true, 0..=4096) => 5_000.0,
+        (true, 4097..=65536) => 2_000.0,
+        (true, _) => 200.0,
+        (false, 0..=4096) => 50_000.0,
+        (false, 4097..=65536) => 5_000.0,
+        (false, _) => 500.0,
+    })
 }
 
 /// Each program of perftest, with its counterpart directly after it, and the lean program before
 /// the bandwidth of the largest size.
 fn beside(
+    at: &Loopbacks,
+    time: Duration,
     programs: &[&'static str],
     ucx: &[(&'static str, &'static str)],
     size: usize,
     latency: bool,
 ) -> Vec<Item> {
     let mut items = Vec::new();
-    for program in programs {
+    for &program in programs {
         if size == BIG && !latency {
-            items.extend(LEAN.map(|lean| Item::Lean(lean, program)));
+            // The table of limits shows the last one of the round.
+            let values = move |lean, v| vec![(lean_key(lean, program), v), (raw_key(lean), v)];
+            items.extend(
+                LEAN.map(|lean| Item::figure("limits", lean, time, None, move |v| values(lean, v))),
+            );
         }
-        items.push(Item::Perftest(program, size, latency));
-        let tests = ucx.iter().filter(|(_, beside)| beside == program);
-        items.extend(tests.map(|(test, _)| Item::Ucx(test, size, latency)));
+        items.push(perftest(at, time, program, size, latency));
+        let tests = ucx.iter().filter(|(_, beside)| *beside == program);
+        items.extend(tests.map(|&(program, _)| {
+            let test = Test { program, size, latency, over: Over::Ucx(TCP) };
+            Item::test(program, test, &at.pinned, time, estimate(&test))
+        }));
     }
     items
 }
 
-/// Identifies a series of values.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Key {
-    /// Raw limit, iperf3 or completion events: seconds, or bytes per second.
-    Raw(&'static str),
-    /// A lean RoCEv2 program before this program of perftest: bytes per second.
-    Lean(&'static str, &'static str),
-    /// Chain of a length, posted in a way: a figure by its name in the program `chains`.
-    Chain(u32, &'static str, &'static str),
-    /// Seconds.
-    Latency(&'static str, usize),
-    /// Bytes per second.
-    Bandwidth(&'static str, usize),
-    /// Messages per second.
-    Rate(&'static str, usize),
-    /// A task at a place by a side: seconds, or bytes per second.
-    Place(&'static str, &'static str, Side),
+/// The key of a limit, of iperf3, or of completion events.
+pub fn raw_key(name: &str) -> Key {
+    let times = ["udp_spin", "udp_block", "udp_epoll", "eventfd_", "cq_wake"];
+    let is_time = times.iter().any(|start| name.starts_with(start));
+    Key::new(name, 0, if is_time { What::Latency } else { What::Bytes })
 }
 
-impl Figure for Key {
-    fn is_time(&self) -> bool {
-        match self {
-            Key::Latency(..) => true,
-            Key::Raw(name) => ["udp_spin", "udp_block", "udp_epoll", "eventfd_", "cq_wake"]
-                .iter()
-                .any(|start| name.starts_with(start)),
-            Key::Place(_, name, _) => TASKS.iter().any(|task| task.name == *name && task.latency),
-            _ => false,
-        }
-    }
+/// The key of a lean RoCEv2 program before a program of perftest.
+pub fn lean_key(lean: &str, program: &str) -> Key {
+    Key::new(format!("{lean} before {program}"), 0, What::Bytes)
+}
+
+/// The key of a figure of a chain, which is its name in the program `chains`.
+pub fn chain_key(length: u32, way: &str, what: &str) -> Key {
+    Key::new(format!("chain_{length}_{way}_{what}"), 0, What::Number)
+}
+
+/// The key of a task at a place by a side, which is its name in the program `places`.
+pub fn place_key(place: &str, task: &Task, side: Side) -> Key {
+    let what = if task.latency { What::Latency } else { What::Bytes };
+    Key::new(places::name(place, task.name, side), 0, what)
 }
 
 /// The keys of all figures of a place.
-pub fn place_keys(place: &'static str) -> impl Iterator<Item = Key> {
+pub fn place_keys(place: &str) -> impl Iterator<Item = Key> {
     TASKS.iter().flat_map(move |task| {
-        sides(place, task).iter().map(move |side| Key::Place(place, task.name, *side))
+        sides(place, task).iter().map(move |side| place_key(place, task, *side))
     })
 }
 
@@ -197,14 +220,20 @@ impl Places {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use adverb_foreign::device::DeviceArgs;
 
     #[test]
     fn every_cell_of_the_table_is_planned() {
-        let items = Plan::new(true, &PLACES).items;
-        let count = |of: fn(&&Item) -> bool| items.iter().filter(of).count();
-        let perftest = count(|i| matches!(i, Item::Perftest(..)));
+        let device = DeviceArgs { dev: String::new(), gid: String::new() };
+        let ends = Ends::loopback(&device);
+        let at = Loopbacks { pinned: ends.clone(), ends };
+        let items = items(&at, Duration::ZERO, &PLACES);
+        let count = |program: &dyn Fn(&str) -> bool| {
+            items.iter().filter(|i| i.name.contains(" -s ") && program(&i.name)).count()
+        };
+        let perftest = count(&|name| name.starts_with("ib_"));
         assert_eq!(perftest, SIZES.len() * (LATENCY.len() + BANDWIDTH.len()) + 1);
-        let ucx = count(|i| matches!(i, Item::Ucx(..)));
+        let ucx = count(&|name| !name.starts_with("ib_"));
         assert_eq!(ucx, SIZES.len() * (UCX_LATENCY.len() + UCX_BANDWIDTH.len()));
         // Each lean program runs once before each bandwidth program.
         let lean = LEAN.len() * (BANDWIDTH.len() - 1);

@@ -5,58 +5,57 @@ use std::fmt::Write;
 use adverb_bench::places::{CABLES, FOUR, HALF, ONE, PLACES, Side, TASKS, Task, sides};
 use adverb_bench::programs::Once;
 use adverb_bench::report::{
-    BARS, Bar, Figure, Ratio, cell, number, section, size_name, table, value,
+    self, BARS, Bar, Key, Ratio, What, cell, number, section, size_name, table, value,
 };
 use adverb_bench::series::Samples;
 
 use super::plan::{
-    BANDWIDTH, BIG, CHAINS, IPERF, Key, LATENCY, LEAN, LIMITS, Places, SIZES, SMALL_MTU,
-    UCX_BANDWIDTH, UCX_LATENCY, UDP_8, WAYS,
+    BANDWIDTH, BIG, CHAINS, IPERF, LATENCY, LEAN, LIMITS, Places, SIZES, SMALL_MTU, UCX_BANDWIDTH,
+    UCX_LATENCY, UDP_8, WAKES, WAYS, chain_key, lean_key, place_key, raw_key,
 };
 
-fn ratio(name: impl Into<String>, of: Key, to: Vec<Key>, bar: Option<Bar>) -> Ratio<Key> {
+fn ratio(name: impl Into<String>, of: Key, to: Vec<Key>, bar: Option<Bar>) -> Ratio {
     // The device is built on GSO, so raw GSO is a limit. The lean program does less for the same
     // packets.
-    let limit = to.iter().any(|key| match key {
-        Key::Raw(name) => name.starts_with("udp_gso"),
-        Key::Lean(..) | Key::Place(.., Side::Lean) => true,
-        _ => false,
+    let limit = to.iter().any(|key| {
+        ["udp_gso", "lean_"].iter().any(|start| key.name.starts_with(start))
+            || key.name.ends_with("_lean")
     });
     Ratio { name: name.into(), of, to, bar, limit }
 }
 
-fn ratios() -> Vec<Ratio<Key>> {
-    let raws = |to: &[&'static str]| to.iter().map(|name| Key::Raw(name)).collect();
-    let bw =
-        |name, program, to: &[_], bar| ratio(name, Key::Bandwidth(program, BIG), raws(to), bar);
-    let lat = |name, program, to, bar| ratio(name, Key::Latency(program, 8), raws(&[to]), bar);
-    let wake = |name, program, to| ratio(name, Key::Raw(program), raws(&[to]), None);
+fn latency(program: &str, size: usize) -> Key {
+    Key::new(program, size, What::Latency)
+}
+
+fn bandwidth(program: &str, size: usize) -> Key {
+    Key::new(program, size, What::Bytes)
+}
+
+fn ratios() -> Vec<Ratio> {
+    let bw = |name: &str, program, to: &[&str], bar| {
+        ratio(name, bandwidth(program, BIG), to.iter().map(|to| raw_key(to)).collect(), bar)
+    };
+    let lat =
+        |name: &str, program, to, bar| ratio(name, latency(program, 8), vec![raw_key(to)], bar);
+    let wake = |name: &str, program, to| ratio(name, raw_key(program), vec![raw_key(to)], None);
     let gso: &[&str] = &["udp_gso_4156", "udp_gso_window_4156"];
     let small: &[&str] = &["udp_gso_1060", "udp_gso_window_1060"];
+    let (least, most) = (|bar| Some(Bar::AtLeast(bar)), |bar| Some(Bar::AtMost(bar)));
     vec![
-        lat("ib_send_lat -s 8 / UDP spinning", "ib_send_lat", "udp_spin", Some(Bar::AtMost(1.15))),
+        lat("ib_send_lat -s 8 / UDP spinning", "ib_send_lat", "udp_spin", most(1.15)),
         lat("ib_write_lat -s 8 / UDP spinning", "ib_write_lat", "udp_spin", None),
-        lat(
-            "ib_send_lat -e -s 8 / UDP blocking",
-            "ib_send_lat -e",
-            "udp_block",
-            Some(Bar::AtMost(1.0)),
-        ),
+        lat("ib_send_lat -e -s 8 / UDP blocking", "ib_send_lat -e", "udp_block", most(1.0)),
         lat("ib_send_lat -e -s 8 / eventfd wake", "ib_send_lat -e", "eventfd_wake", None),
         wake("completion event, in get-event / eventfd wake", "cq_wake", "eventfd_wake"),
         wake("completion event, in get-event / UDP blocking", "cq_wake", "udp_block"),
         wake("completion event, in epoll / eventfd in epoll", "cq_wake_epoll", "eventfd_epoll"),
         wake("completion event, in epoll / UDP in epoll", "cq_wake_epoll", "udp_epoll"),
-        bw("ib_write_bw -s 1048576 / UDP GSO 4156", "ib_write_bw", gso, Some(Bar::AtLeast(0.7))),
+        bw("ib_write_bw -s 1048576 / UDP GSO 4156", "ib_write_bw", gso, least(0.7)),
         bw("ib_send_bw -s 1048576 / UDP GSO 4156", "ib_send_bw", gso, None),
         bw("ib_read_bw -s 1048576 / UDP GSO 4156", "ib_read_bw", gso, None),
         bw("ib_write_bw -s 1048576 -m 1024 / UDP GSO 1060", SMALL_MTU, small, None),
-        bw(
-            "ib_write_bw -s 1048576 / iperf3 TCP",
-            "ib_write_bw",
-            &["iperf3_tcp"],
-            Some(Bar::AtLeast(2.0)),
-        ),
+        bw("ib_write_bw -s 1048576 / iperf3 TCP", "ib_write_bw", &["iperf3_tcp"], least(2.0)),
         bw("ib_write_bw -s 1048576 / iperf3 UDP", "ib_write_bw", &["iperf3_udp"], None),
         bw("ib_write_bw -s 1048576 / memcpy 1 MiB", "ib_write_bw", &["memcpy_1048576"], None),
     ]
@@ -96,80 +95,53 @@ fn has_cable(place: &str) -> bool {
 
 /// The ratio of a task at a place to the better way of UCX. Only bandwidth between the namespaces
 /// has a bar.
-fn task_ratio(place: &'static str, task: &Task) -> Ratio<Key> {
+fn task_ratio(place: &'static str, task: &Task) -> Ratio {
     let alike =
         TASKS.iter().filter(|other| (other.size, other.latency) == (task.size, task.latency));
-    let ucx = alike.map(|other| Key::Place(place, other.name, Side::Ucx)).collect();
+    let ucx = alike.map(|other| place_key(place, other, Side::Ucx)).collect();
     let mean = if task.latency && !has_cable(place) { ", mean" } else { "" };
     let Task { verbs, size, .. } = task;
     let name = format!("{verbs} -s {size}, {}{mean} / UCX over tcp", place_name(place));
     let bar = (has_cable(place) && !task.latency).then_some(Bar::AtLeast(2.0));
-    ratio(name, Key::Place(place, task.name, Side::Adverb), ucx, bar)
+    ratio(name, place_key(place, task, Side::Adverb), ucx, bar)
 }
 
 /// The ratio of a task at a place to the lean program with the same payload.
-fn lean_ratio(place: &'static str, task: &Task) -> Option<Ratio<Key>> {
+fn lean_ratio(place: &'static str, task: &Task) -> Option<Ratio> {
     sides(place, task).contains(&Side::Lean).then(|| {
         let Task { verbs, size, .. } = task;
         let name = format!("{verbs} -s {size}, {} / the lean program", place_name(place));
-        let key = |side| Key::Place(place, task.name, side);
+        let key = |side| place_key(place, task, side);
         ratio(name, key(Side::Adverb), vec![key(Side::Lean)], Some(Bar::AtLeast(0.85)))
     })
 }
 
 /// The goals of the wire path.
-fn wire_ratios() -> Vec<Ratio<Key>> {
-    let latency = |program, size, name: &str, to, most| {
+fn wire_ratios() -> Vec<Ratio> {
+    let quick = |program, size, name: &str, to, most| {
         let name = format!("{program} -s {size} / {name}");
-        ratio(name, Key::Latency(program, size), to, Some(Bar::AtMost(most)))
+        ratio(name, latency(program, size), to, Some(Bar::AtMost(most)))
     };
     let mut all = Vec::new();
     for program in BANDWIDTH {
-        let of = || Key::Bandwidth(program, BIG);
+        let of = || bandwidth(program, BIG);
         let name = |to: &str| format!("{program} -s {BIG} / {to}");
         for (lean, packets) in LEAN.iter().zip(["4", "1"]) {
-            let to = vec![Key::Lean(lean, program)];
+            let to = vec![lean_key(lean, program)];
             let name = name(&format!("the lean RoCEv2 program, packets of {packets} KiB"));
             all.push(ratio(name, of(), to, Some(Bar::AtLeast(0.85))));
         }
-        let ucx = ucx_ways(program).into_iter().map(|test| Key::Bandwidth(test, BIG)).collect();
+        let ucx = ucx_ways(program).into_iter().map(|test| bandwidth(test, BIG)).collect();
         all.push(ratio(name("UCX over tcp"), of(), ucx, Some(Bar::AtLeast(1.0))));
     }
-    let ucx = ucx_ways("ib_send_lat").into_iter().map(|test| Key::Latency(test, 8)).collect();
-    all.push(latency("ib_send_lat", 8, "UCX over tcp", ucx, 1.0));
-    all.push(latency("ib_send_lat", 8, "UDP ping-pong, 8 bytes", vec![Key::Raw(UDP_8)], 1.5));
+    let ucx = ucx_ways("ib_send_lat").into_iter().map(|test| latency(test, 8)).collect();
+    all.push(quick("ib_send_lat", 8, "UCX over tcp", ucx, 1.0));
+    all.push(quick("ib_send_lat", 8, "UDP ping-pong, 8 bytes", vec![raw_key(UDP_8)], 1.5));
     for size in [8, 4096, 65536] {
-        let to = vec![Key::Latency("ib_send_lat", size)];
-        all.push(latency("ib_write_lat", size, "ib_send_lat of the size", to, 1.5));
+        let to = vec![latency("ib_send_lat", size)];
+        all.push(quick("ib_write_lat", size, "ib_send_lat of the size", to, 1.5));
     }
     all
-}
-
-fn raw_name(name: &str) -> &str {
-    match name {
-        "udp_spin" => "UDP ping-pong, spinning, half a round trip",
-        UDP_8 => "UDP ping-pong of 8 bytes, spinning, half a round trip",
-        "lean_roce" => {
-            "lean RoCEv2: 4 KiB packets in GSO runs, ICRC, one copy a side, window of 1 MiB"
-        }
-        "lean_roce_1024" => "lean RoCEv2 with 1 KiB packets",
-        "udp_block" => "UDP ping-pong, blocking, half a round trip",
-        "udp_epoll" => "UDP ping-pong, in epoll, half a round trip",
-        "eventfd_wake" => "eventfd wake, half a round trip",
-        "eventfd_epoll" => "eventfd wake, in epoll, half a round trip",
-        "cq_wake" => "completion event, asleep in get-event, half a round trip",
-        "cq_wake_epoll" => "completion event, asleep in epoll, half a round trip",
-        "udp_gso_4156" => "UDP GSO, 4156-byte segments, unthrottled, received",
-        "udp_gso_window_4156" => "UDP GSO, 4156-byte segments, window of 1 MiB",
-        "udp_gso_1060" => "UDP GSO, 1060-byte segments, unthrottled, received",
-        "udp_gso_window_1060" => "UDP GSO, 1060-byte segments, window of 1 MiB",
-        "udp_plain_4156" => "UDP, 4156 bytes, one a call",
-        "memcpy_65536" => "memcpy, 64 KiB",
-        "memcpy_1048576" => "memcpy, 1 MiB",
-        "iperf3_tcp" => "iperf3 TCP",
-        "iperf3_udp" => "iperf3 UDP, 4156 bytes, received",
-        other => other,
-    }
 }
 
 fn by_size(
@@ -209,15 +181,15 @@ fn wire(samples: &Samples<Key>, places: &Places) -> String {
 
 /// perftest by size, compared with UCX over tcp.
 fn beside_ucx(samples: &Samples<Key>) -> String {
-    let latency = LATENCY.iter().filter(|program| !program.contains(" -e"));
-    let programs: Vec<&'static str> = latency.chain(&BANDWIDTH).copied().collect();
+    let shown = LATENCY.iter().filter(|program| !program.contains(" -e"));
+    let programs: Vec<&'static str> = shown.chain(&BANDWIDTH).copied().collect();
     by_size("Ratios to UCX over tcp, to the better of its ways", &programs, |program, size| {
         let key = |name| match program.ends_with("_bw") {
-            true => Key::Bandwidth(name, size),
-            false => Key::Latency(name, size),
+            true => bandwidth(name, size),
+            false => latency(name, size),
         };
-        let to = ucx_ways(program).into_iter().map(key).collect();
-        cell(ratio(program, key(program), to, None).found(samples), samples.rounds)
+        let to: Vec<Key> = ucx_ways(program).into_iter().map(key).collect();
+        cell(report::ratio(samples, &key(program), &to), samples.rounds)
     })
 }
 
@@ -231,11 +203,11 @@ fn at_places(samples: &Samples<Key>, places: &Places) -> String {
             let _ = writeln!(notes, "- {}: not possible here: {why}", place_name(place));
         }
         for task in &TASKS {
-            let (scale, unit) = Key::Place(place, task.name, Side::Adverb).unit();
+            let (scale, unit) = place_key(place, task, Side::Adverb).unit();
             let figure = |side| match missing {
                 _ if !sides(place, task).contains(&side) => String::new(),
                 Some(_) => NOT_POSSIBLE.to_string(),
-                None => value(samples, &Key::Place(place, task.name, side), scale),
+                None => value(samples, &place_key(place, task, side), scale),
             };
             let name = format!("`{} -s {}`, `{}`", task.verbs, task.size, task.ucx);
             let figures = [Side::Adverb, Side::Ucx, Side::Lean].map(figure);
@@ -252,17 +224,20 @@ fn at_places(samples: &Samples<Key>, places: &Places) -> String {
     section("Between two namespaces, and where processors are scarce", &head, rows) + &notes
 }
 
-fn raw_table(title: &str, names: &[&'static str], samples: &Samples<Key>) -> String {
-    let rows = names.iter().map(|name| {
-        let (scale, unit) = Key::Raw(name).unit();
-        let figure = value(samples, &Key::Raw(name), scale);
-        vec![raw_name(name).to_string(), figure, unit.to_string()]
+/// A table of limits or events with these names in the program that measures them.
+fn raw_table(title: &str, names: &[&str], samples: &Samples<Key>) -> String {
+    let all = LIMITS.iter().chain(&IPERF).chain(&WAKES);
+    let rows = names.iter().filter_map(|name| all.clone().find(|(n, _)| n == name));
+    let rows = rows.map(|(name, words)| {
+        let key = raw_key(name);
+        let (scale, unit) = key.unit();
+        vec![words.to_string(), value(samples, &key, scale), unit.to_string()]
     });
     table(&[title, "figure", "unit"], rows)
 }
 
 fn raw(samples: &Samples<Key>) -> String {
-    let names: Vec<&str> = LIMITS.iter().chain(&IPERF).copied().collect();
+    let names: Vec<&str> = LIMITS.iter().chain(&IPERF).map(|(name, _)| *name).collect();
     format!("### The machine's limits\n\n{}\n", raw_table("limit", &names, samples))
 }
 
@@ -300,7 +275,7 @@ fn chains(samples: &Samples<Key>) -> String {
     ];
     let rows = CHAINS.iter().flat_map(|length| WAYS.map(|way| (*length, way)));
     let rows = rows.map(|(length, way)| {
-        let figure = |what| value(samples, &Key::Chain(length, way, what), 1.0);
+        let figure = |what| value(samples, &chain_key(length, way, what), 1.0);
         let mut row = vec![format!("{length}, {way}")];
         row.extend(["ns", "post_ns", "handovers", "calls", "packets"].map(figure));
         row
@@ -322,15 +297,15 @@ pub fn text(samples: &Samples<Key>, places: &Places, armed: &Once) -> String {
     text += &by_size(
         "Latency in µs (typical; half a round trip, of `ib_read_lat` and `ucp_get` the whole), UCX over tcp last",
         &with_ucx(&LATENCY, &UCX_LATENCY),
-        |p, s| value(samples, &Key::Latency(p, s), 1e6),
+        |p, s| value(samples, &latency(p, s), 1e6),
     );
     text += &by_size(
         "Bandwidth in GB/s, UCX over tcp last",
         &with_ucx(&BANDWIDTH, &UCX_BANDWIDTH),
-        |p, s| value(samples, &Key::Bandwidth(p, s), 1e-9),
+        |p, s| value(samples, &bandwidth(p, s), 1e-9),
     );
     text += &by_size("Messages, millions a second", &BANDWIDTH, |p, s| {
-        value(samples, &Key::Rate(p, s), 1e-6)
+        value(samples, &Key::new(p, s, What::Messages), 1e-6)
     });
     text += &beside_ucx(samples);
     text + &at_places(samples, places)

@@ -1,65 +1,19 @@
-//! Runs an item and parses the output.
+//! Programs that only these tables run, and their output.
 
 use std::time::Duration;
 
-use adverb_bench::ends::Ends;
-use adverb_bench::places;
-use adverb_bench::programs::{
-    Figures, LIMIT, PATH, Perftest, figure, iterations, number_after, own,
-};
+use adverb_bench::items::Values;
+use adverb_bench::programs::{LIMIT, PATH, number_after, own};
+use adverb_bench::report::Key;
 use adverb_bench::series::Samples;
-use adverb_bench::ucx::{TCP, Ucx};
 use adverb_foreign::process::{Program, free_port, words};
 
-use super::plan::{CHAINS, Item, Key, Plan, WAYS, place_keys};
+use super::plan::{CHAINS, WAYS, chain_key, place_keys};
 
 /// The path of these tables.
-const WIRE: &str = "wire";
-/// Limit of messages in a run.
-const MOST: usize = 2_000_000;
-
+pub const WIRE: &str = "wire";
 /// Time limit of the program `places` at one place. Each run inside has its own limit.
 const PLACE_LIMIT: Duration = Duration::from_secs(240);
-
-/// Both ends on the loopback interface.
-pub struct Loopbacks {
-    /// For perftest.
-    pub ends: Ends,
-    /// For UCX, which is faster with each end on a processor.
-    pub pinned: Ends,
-}
-
-/// Runs an item and records the values, or the failure.
-pub fn run(item: &Item, round: usize, plan: &Plan, at: &Loopbacks, samples: &mut Samples<Key>) {
-    let result = match *item {
-        Item::Limit(name) => {
-            figure("limits", name, plan.time, None).map(|v| vec![(Key::Raw(name), v)])
-        }
-        // The table of limits shows the last one of the round.
-        Item::Lean(lean, program) => figure("limits", lean, plan.time, None)
-            .map(|v| vec![(Key::Lean(lean, program), v), (Key::Raw(lean), v)]),
-        Item::Wake(name) => {
-            figure("wake", name, plan.time, Some(WIRE)).map(|v| vec![(Key::Raw(name), v)])
-        }
-        Item::Chains => chains(plan.time / 4),
-        Item::Iperf(name) => iperf(name, plan.time).map(|v| vec![(Key::Raw(name), v)]),
-        Item::Perftest(program, size, latency) => {
-            let n = iterations(rate(program, size, latency, samples), plan.time, MOST);
-            let perftest = Perftest { program, size, latency, path: Some(WIRE), private: false };
-            perftest.run(&at.ends, n).map(|found| values(program, size, found))
-        }
-        Item::Ucx(test, size, latency) => {
-            let n = iterations(rate(test, size, latency, samples), plan.time, MOST);
-            let ucx = Ucx { test, tls: TCP, over: false, size, latency };
-            ucx.run(&at.pinned, n).map(|found| values(test, size, found))
-        }
-        Item::Place(place) => elsewhere(place, plan.time, round, samples),
-    };
-    match result {
-        Ok(values) => values.into_iter().for_each(|(key, value)| samples.add(key, round, value)),
-        Err(why) => samples.failures.push(format!("round {}: {item:?}: {why}", round + 1)),
-    }
-}
 
 /// One of Adverb's own programs on the wire path.
 pub fn on_wire(program: &str, args: &[&str]) -> Result<Program, String> {
@@ -67,16 +21,15 @@ pub fn on_wire(program: &str, args: &[&str]) -> Result<Program, String> {
 }
 
 /// The figures of all chains, each measured for about the given time.
-fn chains(time: Duration) -> Result<Vec<(Key, f64)>, String> {
-    let out = on_wire("chains", &["--ms", &time.as_millis().to_string()])?.run(LIMIT)?;
-    out.require_ok()?;
+pub fn chains(time: Duration) -> Result<Values, String> {
+    let out = on_wire("chains", &["--ms", &time.as_millis().to_string()])?.run_ok(LIMIT)?;
     let mut values = Vec::new();
     for length in CHAINS {
         for way in WAYS {
             for what in ["ns", "post_ns", "handovers", "calls", "packets"] {
-                let name = format!("chain_{length}_{way}_{what}");
-                let value = number_after(&out.text, &name).ok_or_else(|| out.describe())?;
-                values.push((Key::Chain(length, way, what), value));
+                let key = chain_key(length, way, what);
+                let value = number_after(&out.text, &key.name).ok_or_else(|| out.describe())?;
+                values.push((key, value));
             }
         }
     }
@@ -84,7 +37,7 @@ fn chains(time: Duration) -> Result<Vec<(Key, f64)>, String> {
 }
 
 /// Bytes per second, as iperf3's receiver counts them.
-fn iperf(name: &str, time: Duration) -> Result<f64, String> {
+pub fn iperf(name: &str, time: Duration) -> Result<f64, String> {
     let port = free_port()?;
     let mut server =
         Program::new("iperf3", &words(format!("-s -1 -B 127.0.0.1 -p {port}"))).bare().start()?;
@@ -92,8 +45,7 @@ fn iperf(name: &str, time: Duration) -> Result<f64, String> {
     let udp = if name == "iperf3_udp" { "-u -b 0 -l 4156" } else { "" };
     let seconds = time.as_secs_f64().ceil();
     let args = words(format!("-c 127.0.0.1 -p {port} -t {seconds} -f m {udp}"));
-    let out = Program::new("iperf3", &args).bare().run(LIMIT)?;
-    out.require_ok()?;
+    let out = Program::new("iperf3", &args).bare().run_ok(LIMIT)?;
     drop(server);
     received_bits(&out.text).map(|bits| bits / 8.0).ok_or_else(|| out.describe())
 }
@@ -110,36 +62,6 @@ fn received_bits(text: &str) -> Option<f64> {
     None
 }
 
-/// Messages per second, by earlier rounds; in the first round a low estimate.
-fn rate(program: &'static str, size: usize, latency: bool, samples: &Samples<Key>) -> f64 {
-    let known = if latency {
-        // Half of a round trip is quoted, but the whole one for READ.
-        let trips = if program.starts_with("ib_read") || program == "ucp_get" { 1.0 } else { 2.0 };
-        samples.series(&Key::Latency(program, size)).map(|s| 1.0 / (s.median * trips))
-    } else {
-        samples.series(&Key::Rate(program, size)).map(|s| s.median)
-    };
-    // The server of UCX's get answers over tcp only about once a millisecond.
-    known.unwrap_or(match (latency, size) {
-        (true, _) if program == "ucp_get" => 300.0,
-        (true, 0..=4096) => 5_000.0,
-        (true, 4097..=65536) => 2_000.0,
-        (true, _) => 200.0,
-        (false, 0..=4096) => 50_000.0,
-        (false, 4097..=65536) => 5_000.0,
-        (false, _) => 500.0,
-    })
-}
-
-fn values(program: &'static str, size: usize, found: Figures) -> Vec<(Key, f64)> {
-    match found {
-        Figures::Latency { median, .. } => vec![(Key::Latency(program, size), median)],
-        Figures::Stream { bytes, messages } => {
-            vec![(Key::Bandwidth(program, size), bytes), (Key::Rate(program, size), messages)]
-        }
-    }
-}
-
 /// Whether a place can be made; the reason if not.
 pub fn check(place: &str) -> Result<(), String> {
     let out = own("places", &["--check", place])?.run(PLACE_LIMIT)?;
@@ -150,22 +72,17 @@ pub fn check(place: &str) -> Result<(), String> {
 }
 
 /// All figures of a place. A failed task leaves out its own figures.
-fn elsewhere(
+pub fn elsewhere(
     place: &'static str,
     time: Duration,
     round: usize,
     samples: &mut Samples<Key>,
-) -> Result<Vec<(Key, f64)>, String> {
+) -> Result<Values, String> {
     let out = own("places", &["--ms", &time.as_millis().to_string(), place])?.run(PLACE_LIMIT)?;
     if !out.ok() {
         samples.failures.push(format!("round {}: {place}: {}", round + 1, out.describe()));
     }
-    let value = |key: Key| match key {
-        Key::Place(place, task, side) => {
-            number_after(&out.text, &places::name(place, task, side)).map(|v| (key, v))
-        }
-        _ => None,
-    };
+    let value = |key: Key| number_after(&out.text, &key.name).map(|value| (key, value));
     Ok(place_keys(place).filter_map(value).collect())
 }
 

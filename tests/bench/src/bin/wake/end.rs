@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use adverb_bench::Result;
 use adverb_bench::pair;
-use adverb_bench::world::{World, post, receive, request};
+use adverb_bench::world::{World, failed, post, receive, request};
 use adverb_device::engine::cq::arm::ArmKind;
 use adverb_device::engine::{SendFlags, SendOp, WcStatus};
 use adverb_device::{CompChannel, Cq, Errno, Qp};
@@ -40,10 +40,6 @@ pub struct WakeEnd {
     signalled: u32,
     /// Lengths of messages polled and not yet returned.
     arrived: Vec<usize>,
-}
-
-fn failed(what: &str) -> impl Fn(adverb_device::Error) -> String + '_ {
-    move |e| format!("{what}: {e}")
 }
 
 impl WakeEnd {

@@ -71,8 +71,7 @@ fn needs(file: &Path) -> Result<(), String> {
 
 /// Kernel and processors of the machine.
 pub fn kernel() -> Result<String, String> {
-    let out = vm::shell("echo Linux $(uname -r), $(nproc) processors").run(LIMIT)?;
-    out.require_ok()?;
+    let out = vm::shell("echo Linux $(uname -r), $(nproc) processors").run_ok(LIMIT)?;
     Ok(out.text.trim().to_string())
 }
 

@@ -25,23 +25,24 @@ fn a_place_that_is_not_possible_is_named_with_its_reason() {
 #[test]
 fn the_wire_is_judged_by_the_better_way_of_ucx() {
     let mut samples = Samples::new(1);
-    let big = |name| Key::Bandwidth(name, BIG);
+    let big = |name| bandwidth(name, BIG);
     samples.add(big("ib_write_bw"), 0, 4.5e9);
     samples.add(big("ucp_put_bw"), 0, 1e9);
     samples.add(big("tag_bw"), 0, 4e9);
-    samples.add(Key::Lean(LEAN[0], "ib_write_bw"), 0, 6e9);
+    samples.add(lean_key(LEAN[0], "ib_write_bw"), 0, 6e9);
     for (size, write) in [(8, 4e-6), (65536, 50e-6)] {
-        samples.add(Key::Latency("ib_send_lat", size), 0, if size == 8 { 4e-6 } else { 25e-6 });
-        samples.add(Key::Latency("ib_write_lat", size), 0, write);
+        samples.add(latency("ib_send_lat", size), 0, if size == 8 { 4e-6 } else { 25e-6 });
+        samples.add(latency("ib_write_lat", size), 0, write);
     }
-    samples.add(Key::Latency("tag_lat", 8), 0, 5e-6);
-    samples.add(Key::Latency("ucp_put_lat", 8), 0, 14e-6);
+    samples.add(latency("tag_lat", 8), 0, 5e-6);
+    samples.add(latency("ucp_put_lat", 8), 0, 14e-6);
     let places = Places::checked(|_| Ok(()));
     for (place, value) in [(CABLES[0].0, 5e9), (HALF, 1e9)] {
-        samples.add(Key::Place(place, "write_bw", Side::Adverb), 0, value);
-        samples.add(Key::Place(place, "write_bw", Side::Ucx), 0, 1e9);
-        samples.add(Key::Place(place, "send_bw", Side::Ucx), 0, 2e9);
-        samples.add(Key::Place(place, "write_bw", Side::Lean), 0, 10e9);
+        let [_, write, send] = &TASKS;
+        samples.add(place_key(place, write, Side::Adverb), 0, value);
+        samples.add(place_key(place, write, Side::Ucx), 0, 1e9);
+        samples.add(place_key(place, send, Side::Ucx), 0, 2e9);
+        samples.add(place_key(place, write, Side::Lean), 0, 10e9);
     }
     let text = wire(&samples, &places);
     let is = |name: &str, ratio: &str, met: &str| {
@@ -74,9 +75,9 @@ fn a_notification_that_went_wrong_is_shown() {
 #[test]
 fn bars_are_judged_by_the_larger_limit_of_the_same_round() {
     let mut samples = Samples::new(1);
-    samples.add(Key::Bandwidth("ib_write_bw", 1 << 20), 0, 6e9);
-    samples.add(Key::Raw("udp_gso_4156"), 0, 8e9);
-    samples.add(Key::Raw("udp_gso_window_4156"), 0, 10e9);
+    samples.add(bandwidth("ib_write_bw", 1 << 20), 0, 6e9);
+    samples.add(raw_key("udp_gso_4156"), 0, 8e9);
+    samples.add(raw_key("udp_gso_window_4156"), 0, 10e9);
     let text = comparison(&samples);
     let line = text.lines().find(|l| l.contains("ib_write_bw -s 1048576 / UDP GSO 4156")).unwrap();
     assert!(line.contains("0.60") && line.contains("no"), "{line}");
