@@ -35,27 +35,28 @@ impl<L> Guarded<L> {
     }
 }
 
+fn add(g: &Guarded<RawMutex>) {
+    g.lock.acquire();
+    g.add();
+    g.lock.release();
+}
+
+fn read(g: &Guarded<RawRwLock>) -> u32 {
+    g.lock.read();
+    let seen = g.get();
+    g.lock.leave_read();
+    seen
+}
+
 /// Three threads add 1 each. No thread sleeps forever (loom reports a model in which all threads
 /// wait), and never are two threads in the lock at the same time.
 #[test]
 fn loom_sync_mutex_excludes_and_wakes() {
     model(3, || {
         let g = Guarded::new(RawMutex::new());
-        let add = |g: Arc<Guarded<RawMutex>>| {
-            g.lock.acquire();
-            g.add();
-            g.lock.release();
-        };
-        let others: Vec<_> = (0..2)
-            .map(|_| {
-                let g = g.clone();
-                thread::spawn(move || add(g))
-            })
-            .collect();
-        add(g.clone());
-        for t in others {
-            t.join().unwrap();
-        }
+        let others = [g.clone(), g.clone()].map(|g| thread::spawn(move || add(&g)));
+        add(&g);
+        others.into_iter().for_each(|t| t.join().unwrap());
         assert_eq!(g.get(), 3);
     });
 }
@@ -71,26 +72,20 @@ fn loom_sync_rwlock_excludes_and_wakes() {
                 g.add();
                 g.lock.leave_write();
             };
-            let reader = |g: Arc<Guarded<RawRwLock>>| {
-                g.lock.read();
-                let seen = g.get();
-                g.lock.leave_read();
-                seen
-            };
             let (a, b) = (g.clone(), g.clone());
             let first = thread::spawn(move || writer(a));
             let second = thread::spawn(move || {
                 if second_writes {
                     writer(b);
                 } else {
-                    reader(b);
+                    read(&b);
                 }
             });
-            let before = reader(g.clone());
-            assert!(reader(g.clone()) >= before, "a value was taken back");
+            let before = read(&g);
+            assert!(read(&g) >= before, "a value was taken back");
             first.join().unwrap();
             second.join().unwrap();
-            assert_eq!(reader(g), 1 + u32::from(second_writes));
+            assert_eq!(read(&g), 1 + u32::from(second_writes));
         });
     }
 }
@@ -101,11 +96,7 @@ fn loom_sync_trying_leaves_nothing_behind() {
     model(3, || {
         let g = Guarded::new(RawRwLock::new());
         let a = g.clone();
-        let other = thread::spawn(move || {
-            a.lock.read();
-            a.get();
-            a.lock.leave_read();
-        });
+        let other = thread::spawn(move || _ = read(&a));
         if g.lock.try_write() {
             g.add();
             g.lock.leave_write();
@@ -126,9 +117,7 @@ fn loom_sync_condvar_loses_no_change() {
         let changed = Arc::new(Condvar::new());
         let (a, c) = (g.clone(), changed.clone());
         let other = thread::spawn(move || {
-            a.lock.acquire();
-            a.add();
-            a.lock.release();
+            add(&a);
             c.notify_all();
         });
         g.lock.acquire();

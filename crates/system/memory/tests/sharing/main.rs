@@ -10,7 +10,6 @@ use libtest_mimic::{Arguments, Trial};
 use std::io::Read;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
-use world::Case;
 
 /// The variable with the name of the case for a child to run.
 const CASE: &str = "ADVERB_MEMORY_CASE";
@@ -24,19 +23,20 @@ const MESSAGE: usize = 4000;
 fn main() -> ExitCode {
     let cases = peers::CASES;
     if let Ok(name) = std::env::var(CASE) {
-        let case = cases.iter().find(|case| case.name == name).expect("a case of this name");
-        (case.run)();
+        let (_, run) = cases.iter().find(|(of, _)| *of == name).expect("a case of this name");
+        run();
         return ExitCode::SUCCESS;
     }
     let args = Arguments::from_args();
-    let trials = cases.iter().map(|case| Trial::test(case.name, move || play(*case))).collect();
+    let trials = cases.iter().map(|(name, _)| Trial::test(*name, || play(name))).collect();
     libtest_mimic::run(&args, trials).exit_code()
 }
 
-fn play(case: Case) -> Result<(), libtest_mimic::Failed> {
+/// Runs a case in its own process.
+fn play(name: &str) -> Result<(), libtest_mimic::Failed> {
     let me = std::env::current_exe()?;
     let mut command = Command::new(&me);
-    command.env(CASE, case.name).env("RUST_BACKTRACE", "0");
+    command.env(CASE, name).env("RUST_BACKTRACE", "0");
     let mut child = command.stderr(Stdio::piped()).spawn()?;
     let mut stderr = child.stderr.take().expect("a pipe");
     // Read concurrently: a long message would fill the pipe and block the child for ever.

@@ -7,6 +7,13 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+/// Makes the list of cases from the names of their functions.
+macro_rules! cases {
+    ($($name:ident),* $(,)?) => {
+        pub const CASES: &[(&str, fn())] = &[$((stringify!($name), $name)),*];
+    };
+}
+
 cases![
     what_is_no_peers_file,
     tru_3_a_peer_cannot_change_the_size_of_the_file,

@@ -3,23 +3,6 @@ use adverb_memory::{PeerMemory, Placed, SharedFile, Window};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
 
-/// A case, run in its own process.
-#[derive(Clone, Copy)]
-pub struct Case {
-    pub name: &'static str,
-    pub run: fn(),
-}
-
-/// Makes a list of cases from the names of their functions.
-macro_rules! cases {
-    ($($name:ident),* $(,)?) => {
-        pub const CASES: &[$crate::world::Case] = &[
-            $($crate::world::Case { name: stringify!($name), run: $name }),*
-        ];
-    };
-}
-pub(crate) use cases;
-
 pub const PAGE: usize = 4096;
 
 /// The file of this process.

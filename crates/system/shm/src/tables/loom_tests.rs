@@ -45,18 +45,18 @@ impl World {
     /// A peer's thread uses the memory if the entry is unchanged.
     fn use_it(&self, seen: u64) {
         self.hazards[0].enter(&OURS);
-        if self.entry.is_unchanged(seen) {
-            // SAFETY: loom fails the test if another thread writes.
-            self.memory.with(|memory| assert_eq!(unsafe { *memory }, 7, "freed memory was used"));
-        }
-        self.hazards[0].leave();
+        self.use_inside(self.entry.is_unchanged(seen));
     }
 
     /// As [`World::use_it`], with the hazard already naming the use and a lock as the barrier.
     fn use_it_under_a_lock(&self, seen: u64) {
         let lock = AtomicU64::new(0);
         self.hazards[0].enter_by(|| lock.fetch_add(1, Acquire));
-        if self.hazards[0].names(&OURS) && self.entry.is_unchanged(seen) {
+        self.use_inside(self.hazards[0].names(&OURS) && self.entry.is_unchanged(seen));
+    }
+
+    fn use_inside(&self, may: bool) {
+        if may {
             // SAFETY: loom fails the test if another thread writes.
             self.memory.with(|memory| assert_eq!(unsafe { *memory }, 7, "freed memory was used"));
         }
@@ -75,24 +75,32 @@ impl World {
     }
 }
 
+/// A peer's thread does `uses` with the entry as it has seen it, while the owner takes the memory
+/// back.
+fn taken_back(
+    preemptions: usize,
+    used: u64,
+    uses: impl Fn(&World, u64) + Copy + Send + Sync + 'static,
+) {
+    model(preemptions, move || {
+        let world = World::new(used);
+        let (_, seen) = world.entry.read().expect("nobody writes yet");
+        let peers = world.clone();
+        let user = thread::spawn(move || uses(&peers, seen));
+        world.take_back();
+        user.join().unwrap();
+    });
+}
+
 /// No thread uses the memory after its owner has waited.
 ///
 /// Fails without the barrier of `enter`, or without the barrier of `Inside::now`; if `leave` is
 /// relaxed; without the fence at the end of `Inside::is_over`; if `Inside::now` finds no hazard.
 #[test]
 fn loom_hazards_hold_the_owner_until_the_last_use() {
-    model(4, || {
-        let world = World::new(1);
-        let (_, seen) = world.entry.read().expect("nobody writes yet");
-        let user = thread::spawn({
-            let world = world.clone();
-            move || {
-                world.use_it(seen);
-                world.use_it(seen);
-            }
-        });
-        world.take_back();
-        user.join().unwrap();
+    taken_back(4, 1, |world, seen| {
+        world.use_it(seen);
+        world.use_it(seen);
     });
 }
 
@@ -102,21 +110,12 @@ fn loom_hazards_hold_the_owner_until_the_last_use() {
 /// names another key.
 #[test]
 fn loom_hazards_are_set_by_the_barrier_of_a_lock() {
-    model(4, || {
-        let world = World::new(1);
-        let (_, seen) = world.entry.read().expect("nobody writes yet");
-        let user = thread::spawn({
-            let world = world.clone();
-            move || {
-                for first in [OURS, OTHER] {
-                    world.hazards[0].enter(&first);
-                    world.hazards[0].leave();
-                    world.use_it_under_a_lock(seen);
-                }
-            }
-        });
-        world.take_back();
-        user.join().unwrap();
+    taken_back(4, 1, |world, seen| {
+        for first in [OURS, OTHER] {
+            world.hazards[0].enter(&first);
+            world.hazards[0].leave();
+            world.use_it_under_a_lock(seen);
+        }
     });
 }
 
@@ -125,18 +124,9 @@ fn loom_hazards_are_set_by_the_barrier_of_a_lock() {
 /// Fails if `used` is raised after `enter`.
 #[test]
 fn loom_hazards_are_counted_before_they_are_set() {
-    model(4, || {
-        let world = World::new(0);
-        let (_, seen) = world.entry.read().expect("nobody writes yet");
-        let user = thread::spawn({
-            let world = world.clone();
-            move || {
-                world.used.store(1, Relaxed); // as `Inner::claim` does
-                world.use_it(seen);
-            }
-        });
-        world.take_back();
-        user.join().unwrap();
+    taken_back(4, 0, |world, seen| {
+        world.used.store(1, Relaxed); // as `Inner::claim` does
+        world.use_it(seen);
     });
 }
 
@@ -146,21 +136,12 @@ fn loom_hazards_are_counted_before_they_are_set() {
 /// release fence of `enter` and the second load of `Hazard::read`.
 #[test]
 fn loom_hazards_name_what_is_used() {
-    model(3, || {
-        let world = World::new(1);
-        let (_, seen) = world.entry.read().expect("nobody writes yet");
-        let user = thread::spawn({
-            let world = world.clone();
-            move || {
-                world.hazards[0].enter(&OTHER);
-                world.hazards[0].leave();
-                world.use_it(seen);
-                world.hazards[0].enter(&OTHER);
-                world.hazards[0].leave();
-            }
-        });
-        world.take_back();
-        user.join().unwrap();
+    taken_back(3, 1, |world, seen| {
+        world.hazards[0].enter(&OTHER);
+        world.hazards[0].leave();
+        world.use_it(seen);
+        world.hazards[0].enter(&OTHER);
+        world.hazards[0].leave();
     });
 }
 
