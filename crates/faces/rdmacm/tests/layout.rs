@@ -1,6 +1,6 @@
 //! Compares our mirrors with the C headers: every type and field, as compiled by the C compiler.
 
-#[path = "../../ibverbs/tests/common/probes.rs"]
+#[path = "common/probes.rs"]
 mod probes;
 
 use adverb_abi::{TypeLayout, rdma_user_cm};

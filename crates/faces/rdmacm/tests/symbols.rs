@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-#[path = "../../ibverbs/tests/common/object.rs"]
+#[path = "common/object.rs"]
 mod object;
 
 fn library() -> PathBuf {

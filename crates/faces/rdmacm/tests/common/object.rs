@@ -1,0 +1,1 @@
+../../../ibverbs/tests/common/object.rs
