@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::time::{Duration, Instant};
 
 use adverb_wire::ICRC_LEN;
-use adverb_wire::icrc::{IcrcState, IpMeta, UdpMeta};
+use adverb_wire::icrc::{IpMeta, UdpMeta, icrc};
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 
 use crate::Result;
@@ -71,7 +71,7 @@ impl Flow {
     }
 
     fn icrc(&self, covered: &[u8]) -> [u8; ICRC_LEN] {
-        IcrcState::new(&self.ip, &self.udp, covered).finish()
+        icrc(&self.ip, &self.udp, covered).to_le_bytes()
     }
 
     /// Fills the packets of a run with the memory from `from` on; `first` is the PSN of the first

@@ -1,15 +1,14 @@
 //! Headers and the ICRC. Parsed headers are emitted with the same bytes, and the ICRC's solver
 //! accepts exactly the covered bytes.
 use crate::input::Input;
-use adverb_wire::icrc::{IpMeta, Solver, UdpMeta, icrc, verify};
-use adverb_wire::{GRH_LEN, Grh, Headers, Ipv4InGrh, MAX_HEADER_LEN};
+use adverb_wire::icrc::{IcrcFlow, IpMeta, Solver, UdpMeta, icrc};
+use adverb_wire::{Headers, MAX_HEADER_LEN};
 
 /// The first byte chooses the kind of the rest.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     match input.below(3) {
         0 => headers(input.take(usize::MAX)),
-        1 => grh(&mut input),
         _ => checksum(&mut input),
     }
 }
@@ -24,19 +23,6 @@ fn headers(bytes: &[u8]) {
     assert_eq!(n + payload.len() + pad, bytes.len(), "{headers:?}");
     let again = [&out[..n], payload, &[0; 3][..pad]].concat();
     assert_eq!(Headers::parse(&again), Ok((headers, payload)));
-}
-
-/// A parsed GRH is emitted unchanged. An IPv4 header may differ in fields that are not kept.
-fn grh(input: &mut Input<'_>) {
-    let mut bytes = [0; GRH_LEN];
-    let given = input.take(GRH_LEN);
-    bytes[..given.len()].copy_from_slice(given);
-    if let Some(grh) = Grh::parse(&bytes) {
-        assert_eq!(grh.to_bytes(), bytes);
-    }
-    if let Some(ip) = Ipv4InGrh::parse(&bytes) {
-        assert_eq!(Ipv4InGrh::parse(&ip.to_bytes()), Some(ip));
-    }
 }
 
 fn checksum(input: &mut Input<'_>) {
@@ -59,16 +45,10 @@ fn checksum(input: &mut Input<'_>) {
     };
     let right = ip(id);
     let sum = icrc(&right, &udp, packet).to_le_bytes();
-    assert!(verify(&right, &udp, packet, sum));
     // The solver knows everything except the identification.
-    let guess = match right {
-        IpMeta::V4 { src, dst, dont_fragment, .. } => {
-            IpMeta::V4 { src, dst, id: hint, dont_fragment }
-        }
-        v6 => v6,
-    };
+    let flow = IcrcFlow::new(&right, &udp);
     let mut solver = Solver::new();
-    assert_eq!(solver.verify(&guess, &udp, packet, sum), Some(if v6 { 0 } else { id }));
+    assert_eq!(solver.verify(&flow, hint, packet, sum), Some(if v6 { 0 } else { id }));
     // A damaged packet passes only if some identification makes the ICRC right.
     if packet.is_empty() {
         return;
@@ -78,19 +58,11 @@ fn checksum(input: &mut Input<'_>) {
     damaged[at] ^= 1 << bit;
     // The ICRC covers neither FECN and BECN nor the reserved bits beside them.
     let covered = at != 4;
-    match solver.verify(&guess, &udp, &damaged, sum) {
+    match solver.verify(&flow, hint, &damaged, sum) {
         None => assert!(covered),
         Some(found) => {
-            let with = match guess {
-                IpMeta::V4 { src, dst, dont_fragment, .. } => {
-                    IpMeta::V4 { src, dst, id: found, dont_fragment }
-                }
-                v6 => v6,
-            };
-            assert!(
-                verify(&with, &udp, &damaged, sum),
-                "an identification was found that is not right"
-            );
+            let again = flow.icrc(found, &damaged).to_le_bytes();
+            assert_eq!(again, sum, "an identification was found that is not right");
             assert!(!(v6 && covered), "damage went unnoticed");
         }
     }

@@ -1,5 +1,5 @@
 //! The time of a step, read when the step needs the time.
-use crate::time::Time;
+use adverb_wire::Time;
 
 /// A source of the current time. Most packets arrive in order and need no time, and reading a clock
 /// costs as much as the rest of a short step. So a step gets a clock and not a time. A clock that

@@ -1,7 +1,7 @@
 //! Work completions.
 use crate::cause::Cause;
-use crate::time::Time;
 use crate::types::Qpn;
+use adverb_wire::Time;
 use alloc::sync::Arc;
 
 /// Status of a work completion; discriminants of `ibv_wc_status`.

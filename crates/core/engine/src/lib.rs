@@ -46,13 +46,10 @@ pub mod qp;
 pub mod room;
 pub mod srq;
 pub mod tags;
-pub mod time {
-    //! Time as an argument: the engine never reads a clock.
-    pub use adverb_wire::Time;
-}
 pub mod types;
 pub mod wr;
 
+pub use adverb_wire::Time;
 pub use attr::{AddressVector, AttrError, AttrMask, QpAttr, QpCap};
 pub use cause::Cause;
 pub use clock::Clock;
@@ -65,6 +62,5 @@ pub use packet::{Output, Packet, Transmit};
 pub use qp::{AckOrder, Env, Qp, QpConfig, RecvSource};
 pub use room::OutOfMemory;
 pub use srq::Srq;
-pub use time::Time;
 pub use types::*;
 pub use wr::{Payload, PostError, RecvWqe, RecvWr, SendFlags, SendOp, SendWr, Sge};

@@ -103,27 +103,11 @@ impl Srq {
         Some((wqe, reached))
     }
 
-    /// Arms the limit event: raised once when fewer than `limit` requests are left. 0 disarms.
+    /// Changes the capacity, the armed limit, or both (`ibv_modify_srq`). An armed limit is raised
+    /// once when fewer than `limit` requests are left; 0 disarms. A refusal changes nothing.
     ///
     /// # Errors
-    /// `BadArgument` above `max_wr`.
-    pub fn set_limit(&mut self, limit: u32) -> Result<(), Cause> {
-        self.modify(None, Some(limit))
-    }
-
-    /// Changes the capacity.
-    ///
-    /// # Errors
-    /// `BadArgument` for 0, below the number queued, or below the armed limit.
-    pub fn resize(&mut self, max_wr: u32) -> Result<(), Cause> {
-        self.modify(Some(max_wr), None)
-    }
-
-    /// Changes capacity and limit together (`ibv_modify_srq` with both attributes). A refusal
-    /// changes nothing.
-    ///
-    /// # Errors
-    /// Those of [`Srq::resize`] and [`Srq::set_limit`], with the new values.
+    /// `BadArgument` for a capacity of 0, below the number queued, or below the limit.
     pub fn modify(&mut self, max_wr: Option<u32>, limit: Option<u32>) -> Result<(), Cause> {
         let bad = |what, rule| Err(Cause::BadArgument { what, rule });
         let (new_max, new_limit) = (max_wr.unwrap_or(self.max_wr), limit.unwrap_or(self.limit));
@@ -144,18 +128,6 @@ impl Srq {
     #[must_use]
     pub fn attributes(&self) -> (u32, u32, u32) {
         (self.max_wr, self.max_sge, self.limit)
-    }
-
-    /// Does the queue match tags?
-    #[must_use]
-    pub fn has_tags(&self) -> bool {
-        self.tags.is_some()
-    }
-
-    /// The protection domain of the queue.
-    #[must_use]
-    pub fn pd(&self) -> PdId {
-        self.pd
     }
 
     /// Number of waiting receives.

@@ -110,6 +110,25 @@ pub enum SendOp {
     FastReg(FastReg),
 }
 
+impl SendOp {
+    /// Performed by this device alone, without a packet.
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self, SendOp::LocalInv(_) | SendOp::BindMw(_) | SendOp::FastReg(_))
+    }
+    /// Answered by more than an ACK (IBTA 9.7.2.1.1): READ, atomics, and the ATOMIC WRITE and FLUSH
+    /// of annex A19.
+    pub(crate) fn needs_response(&self) -> bool {
+        matches!(
+            self,
+            SendOp::Read(_)
+                | SendOp::CompareSwap { .. }
+                | SendOp::FetchAdd { .. }
+                | SendOp::AtomicWrite(_)
+                | SendOp::Flush { .. }
+        )
+    }
+}
+
 /// The bytes of a send work request.
 #[derive(Clone, Copy, Debug)]
 pub enum Payload<'a> {
@@ -230,14 +249,4 @@ pub enum PostError {
     QueueFull(Cause),
     /// The request is not allowed (EINVAL).
     Invalid(Cause),
-}
-
-impl PostError {
-    /// The reason.
-    #[must_use]
-    pub fn cause(&self) -> &Cause {
-        match self {
-            PostError::QueueFull(c) | PostError::Invalid(c) => c,
-        }
-    }
 }

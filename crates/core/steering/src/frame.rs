@@ -18,37 +18,18 @@ const MOST_EXTENSIONS: usize = 8;
 
 /// The network layer of a frame, if it is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Network {
+pub(crate) enum Network {
     /// A protocol that rules do not support.
     Other,
-    /// IPv4 (RFC 791).
-    Ipv4 {
-        /// Source address.
-        src: [u8; 4],
-        /// Destination address.
-        dst: [u8; 4],
-        /// Protocol.
-        proto: u8,
-        /// Type of service.
-        tos: u8,
-        /// Time to live.
-        ttl: u8,
-        /// The three bits of flags.
-        flags: u8,
-    },
-    /// IPv6 (RFC 8200).
+    /// IPv4 (RFC 791), with the three bits of flags.
+    Ipv4 { src: [u8; 4], dst: [u8; 4], proto: u8, tos: u8, ttl: u8, flags: u8 },
+    /// IPv6 (RFC 8200). The flow label has 20 bits, in network order.
     Ipv6 {
-        /// Source address.
         src: [u8; 16],
-        /// Destination address.
         dst: [u8; 16],
-        /// Flow label, 20 bits, in network order.
         flow_label: [u8; 4],
-        /// The type of the next header.
         next_header: u8,
-        /// Traffic class.
         traffic_class: u8,
-        /// Hop limit.
         hop_limit: u8,
     },
 }
@@ -64,13 +45,10 @@ pub enum Transport {
 
 /// Ports of a TCP segment or UDP datagram, in network order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ports {
-    /// The protocol of the ports.
-    pub transport: Transport,
-    /// Source port.
-    pub src: [u8; 2],
-    /// Destination port.
-    pub dst: [u8; 2],
+pub(crate) struct Ports {
+    pub(crate) transport: Transport,
+    pub(crate) src: [u8; 2],
+    pub(crate) dst: [u8; 2],
 }
 
 /// The fields of a frame.
@@ -187,16 +165,6 @@ impl Frame {
     #[must_use]
     pub fn dst(&self) -> &[u8; 6] {
         &self.dst
-    }
-    /// The network layer.
-    #[must_use]
-    pub fn network(&self) -> &Network {
-        &self.network
-    }
-    /// The ports, if the transport is TCP or UDP.
-    #[must_use]
-    pub fn ports(&self) -> Option<&Ports> {
-        self.ports.as_ref()
     }
     /// Is the destination a multicast or broadcast address?
     #[must_use]

@@ -62,9 +62,6 @@ pub struct Hash {
 }
 
 impl Hash {
-    /// XOR of all defined fields.
-    pub const XOR_ALL: Hash = Hash { function: Function::Xor, fields: Fields::ALL };
-
     /// Creates a Toeplitz hash.
     ///
     /// # Errors

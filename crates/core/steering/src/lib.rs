@@ -2,18 +2,18 @@
 //! of verbs on these fields, and the hash that spreads frames over receive queues (RSS).
 //!
 //! ```
-//! use adverb_steering::{Frame, Hash, Heard, Kind, Match, Rule, Spec, Table};
+//! use adverb_steering::{Fields, Frame, Hash, Heard, Kind, Match, Rule, Spec, Table};
 //!
 //! let mut bytes = [0_u8; 60];
 //! bytes[..6].copy_from_slice(&[0x02, 0, 0, 0, 0, 7]);
 //! let frame = Frame::parse(&bytes).unwrap();
 //!
-//! let mut table = Table::new();
+//! let mut table = Table::default();
 //! let to_seven = Spec::Eth { dst: Match::exactly(*frame.dst()), src: Match::ANY, ether_type: Match::ANY, vlan: Match::ANY };
 //! table.add(Rule::new(Kind::Normal, 0, vec![to_seven]), "seven");
 //! table.add(Rule::new(Kind::AllDefault, 0, vec![]), "the rest");
 //! assert_eq!(table.choose(&frame, Heard::Arrived).copied().collect::<Vec<_>>(), ["seven"]);
-//! assert_eq!(Hash::XOR_ALL.of(&frame), 0, "nothing in it is hashed");
+//! assert_eq!(Hash::xor(Fields::ALL).of(&frame), 0, "nothing in it is hashed");
 //! ```
 #![no_std]
 #![forbid(unsafe_code)]
@@ -30,7 +30,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use frame::{Frame, HEADER, Network, Ports, Transport};
+pub use frame::{Frame, HEADER, Transport};
 pub use hash::{BadKey, Fields, Function, Hash, TOEPLITZ_KEY};
 pub use rules::{Kind, Match, Rule, Spec};
 pub use table::{Heard, RuleId, Table};

@@ -42,12 +42,6 @@ impl<T> Default for Table<T> {
 }
 
 impl<T> Table<T> {
-    /// Creates an empty table.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Adds a rule.
     pub fn add(&mut self, rule: Rule, target: T) -> RuleId {
         let id = RuleId(self.next);

@@ -1,5 +1,6 @@
 //! RAW-3, RAW-4: fields, rules and hashes, tested with published numbers and by properties.
-use crate::{Fields, Frame, Hash, Heard, Kind, Match, Network, Rule, Spec, Table, Transport};
+use crate::frame::Network;
+use crate::{Fields, Frame, Hash, Heard, Kind, Match, Rule, Spec, Table, Transport};
 use proptest::prelude::*;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::string::ToString;
@@ -116,7 +117,7 @@ fn raw_3_fields_are_read_where_they_are() {
     rest.extend(ports(53, 4791));
     let frame = parsed(&ipv6(src, dst, 60, &rest));
     assert_eq!(
-        *frame.network(),
+        frame.network,
         Network::Ipv6 {
             src: src.octets(),
             dst: dst.octets(),
@@ -126,7 +127,7 @@ fn raw_3_fields_are_read_where_they_are() {
             hop_limit: 63,
         }
     );
-    let found = frame.ports().expect("ports behind an extension header");
+    let found = frame.ports.expect("ports behind an extension header");
     assert_eq!((found.transport, found.dst), (Transport::Udp, 4791_u16.to_be_bytes()));
 
     let inner = ipv4([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), UDP, 0x4000, &ports(7, 9));
@@ -135,8 +136,8 @@ fn raw_3_fields_are_read_where_they_are() {
     tagged.extend(&inner[12..]);
     let frame = parsed(&tagged);
     assert_eq!((frame.vlan, frame.ether_type), (Some([0, 5]), [8, 0]));
-    assert!(matches!(frame.network(), Network::Ipv4 { flags: 2, tos: 0x28, ttl: 64, .. }));
-    assert!(frame.ports().is_some());
+    assert!(matches!(frame.network, Network::Ipv4 { flags: 2, tos: 0x28, ttl: 64, .. }));
+    assert!(frame.ports.is_some());
 }
 
 /// RAW-3: which of several rules a frame matches.
@@ -156,7 +157,7 @@ fn raw_3_priorities_and_kinds_decide() {
     let chosen = |table: &Table<&'static str>, frame: &Frame, heard| {
         table.choose(frame, heard).map(ToString::to_string).collect::<Vec<_>>()
     };
-    let mut table = Table::new();
+    let mut table = Table::default();
     table.add(Rule::new(Kind::AllDefault, 0, vec![]), "all");
     table.add(Rule::new(Kind::McDefault, 0, vec![]), "groups");
     assert_eq!(chosen(&table, &frame, Heard::Arrived), ["all"]);
@@ -200,8 +201,8 @@ proptest! {
         let read = Frame::parse(&frame);
         prop_assert_eq!(read.is_some(), frame.len() >= crate::HEADER);
         if let Some(read) = read {
-            let _ = Hash::XOR_ALL.of(&read);
-            if let Some(found) = read.ports() {
+            let _ = Hash::xor(Fields::ALL).of(&read);
+            if let Some(found) = read.ports {
                 prop_assert!(frame.windows(2).any(|w| w == found.dst));
             }
         }
@@ -211,7 +212,7 @@ proptest! {
     #[test]
     fn raw_3_masked_bits_decide(port in any::<u16>(), dst in any_match()) {
         let frame = parsed(&ipv4([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), UDP, 0, &ports(7, port)));
-        let mut table = Table::new();
+        let mut table = Table::default();
         table.add(Rule::new(Kind::Normal, 0, vec![Spec::Ports { transport: Transport::Udp, src: Match::ANY, dst }]), ());
         let (value, mask) = (u16::from_be_bytes(dst.value), u16::from_be_bytes(dst.mask));
         let wanted = (0..16).all(|bit| mask >> bit & 1 == 0 || value >> bit & 1 == port >> bit & 1);

@@ -26,27 +26,6 @@ pub struct Grh {
 }
 
 impl Grh {
-    /// Reads a GRH; `None` if the version is not 6.
-    #[must_use]
-    pub fn parse(b: &[u8; GRH_LEN]) -> Option<Grh> {
-        let word = u32::from_be_bytes([b[0], b[1], b[2], b[3]]);
-        if word >> 28 != 6 {
-            return None;
-        }
-        let (mut sgid, mut dgid) = ([0; 16], [0; 16]);
-        sgid.copy_from_slice(&b[8..24]);
-        dgid.copy_from_slice(&b[24..40]);
-        Some(Grh {
-            traffic_class: (word >> 20) as u8,
-            flow_label: word & 0xf_ffff,
-            payload_len: u16::from_be_bytes([b[4], b[5]]),
-            next_header: b[6],
-            hop_limit: b[7],
-            sgid,
-            dgid,
-        })
-    }
-
     /// The bytes of the GRH.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; GRH_LEN] {
@@ -84,23 +63,6 @@ pub struct Ipv4InGrh {
 }
 
 impl Ipv4InGrh {
-    /// Reads a header; `None` unless the header is an IPv4 header without options. The checksum is
-    /// not verified here, because the network stack that delivered the packet has verified it.
-    #[must_use]
-    pub fn parse(b: &[u8; GRH_LEN]) -> Option<Ipv4InGrh> {
-        let h = &b[20..];
-        (h[0] == 0x45).then(|| Ipv4InGrh {
-            tos: h[1],
-            total_len: u16::from_be_bytes([h[2], h[3]]),
-            id: u16::from_be_bytes([h[4], h[5]]),
-            dont_fragment: h[6] & 0x40 != 0,
-            ttl: h[8],
-            protocol: h[9],
-            src: [h[12], h[13], h[14], h[15]],
-            dst: [h[16], h[17], h[18], h[19]],
-        })
-    }
-
     /// The forty bytes, including the header checksum.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; GRH_LEN] {

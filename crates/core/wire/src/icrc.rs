@@ -9,7 +9,7 @@
 use crc32fast::Hasher;
 
 mod solve;
-pub use solve::{Solver, verify_v4_unknown_id};
+pub use solve::Solver;
 
 /// Length of an IPv4 header without options. These functions do not support a header with options.
 const IPV4_LEN: usize = 20;
@@ -122,16 +122,16 @@ impl IcrcFlow {
         IcrcFlow { ports: hasher.finalize(), rest, is_v4: matches!(ip, IpMeta::V4 { .. }) }
     }
 
-    /// Starts a packet with this identification (without meaning over IPv6). `headers` begins with
-    /// the whole BTH of 12 bytes, because one of its bytes is masked. The extension headers may
-    /// follow, and the rest of the packet.
+    /// The ICRC of a packet with this identification (without meaning over IPv6), as a number. The
+    /// wire carries its bytes in little-endian order. `bth_and_rest` goes from the BTH through the
+    /// pad.
     #[must_use]
     #[inline]
-    pub fn begin(&self, id: u16, headers: &[u8]) -> IcrcState {
+    pub fn icrc(&self, id: u16, bth_and_rest: &[u8]) -> u32 {
         let [high, low] = if self.is_v4 { id.to_be_bytes() } else { [0; 2] };
         let ports = self.ports ^ solve::HIGH[usize::from(high)] ^ solve::LOW[usize::from(low)];
         let mut hasher = Hasher::new_with_initial(ports);
-        let (bth, rest) = headers.split_at(headers.len().min(BTH_LEN));
+        let (bth, rest) = bth_and_rest.split_at(bth_and_rest.len().min(BTH_LEN));
         // Sixteen bytes are one step of the CRC.
         let mut block = [0; REST_LEN + BTH_LEN];
         block[..REST_LEN].copy_from_slice(&self.rest);
@@ -139,87 +139,12 @@ impl IcrcFlow {
         block[REST_LEN + MASKED_IN_BTH] = 0xff;
         hasher.update(&block[..REST_LEN + bth.len()]);
         hasher.update(rest);
-        IcrcState(hasher)
-    }
-
-    /// The ICRC of a packet with this identification. `bth_and_rest` goes from the BTH through the
-    /// pad.
-    #[must_use]
-    #[inline]
-    pub fn icrc(&self, id: u16, bth_and_rest: &[u8]) -> u32 {
-        self.begin(id, bth_and_rest).value()
-    }
-}
-
-/// An ICRC in progress, so that copying and summing can proceed in chunks.
-#[derive(Clone, Debug)]
-pub struct IcrcState(Hasher);
-
-impl IcrcState {
-    /// Starts with the IP and UDP headers and the first bytes of the packet: see
-    /// [`IcrcFlow::begin`].
-    #[must_use]
-    pub fn new(ip: &IpMeta, udp: &UdpMeta, headers: &[u8]) -> IcrcState {
-        IcrcFlow::new(ip, udp).begin(ip.id(), headers)
-    }
-
-    /// Adds the next bytes: payload, then pad.
-    pub fn update(&mut self, chunk: &[u8]) {
-        self.0.update(chunk);
-    }
-
-    /// The ICRC as a number. The wire carries its bytes in little-endian order.
-    #[must_use]
-    pub fn value(self) -> u32 {
-        self.0.finalize()
-    }
-
-    /// The ICRC as on the wire.
-    #[must_use]
-    pub fn finish(self) -> [u8; 4] {
-        self.value().to_le_bytes()
+        hasher.finalize()
     }
 }
 
 /// ICRC of a packet; `bth_and_rest` goes from the BTH through the pad.
 #[must_use]
 pub fn icrc(ip: &IpMeta, udp: &UdpMeta, bth_and_rest: &[u8]) -> u32 {
-    IcrcState::new(ip, udp, bth_and_rest).value()
-}
-
-/// [`icrc`] over IPv4.
-#[must_use]
-#[expect(clippy::too_many_arguments, reason = "the fields of two headers")]
-pub fn icrc_v4(
-    src: [u8; 4],
-    dst: [u8; 4],
-    id: u16,
-    dont_fragment: bool,
-    udp_src: u16,
-    udp_dst: u16,
-    udp_len: u16,
-    bth_and_rest: &[u8],
-) -> u32 {
-    let ip = IpMeta::V4 { src, dst, id, dont_fragment };
-    icrc(&ip, &UdpMeta { src_port: udp_src, dst_port: udp_dst, len: udp_len }, bth_and_rest)
-}
-
-/// [`icrc`] over IPv6.
-#[must_use]
-pub fn icrc_v6(
-    src: [u8; 16],
-    dst: [u8; 16],
-    udp_src: u16,
-    udp_dst: u16,
-    udp_len: u16,
-    bth_and_rest: &[u8],
-) -> u32 {
-    let udp = UdpMeta { src_port: udp_src, dst_port: udp_dst, len: udp_len };
-    icrc(&IpMeta::V6 { src, dst }, &udp, bth_and_rest)
-}
-
-/// Does `icrc` (as on the wire) match the packet?
-#[must_use]
-pub fn verify(ip: &IpMeta, udp: &UdpMeta, bth_and_rest: &[u8], icrc: [u8; 4]) -> bool {
-    IcrcState::new(ip, udp, bth_and_rest).finish() == icrc
+    IcrcFlow::new(ip, udp).icrc(ip.id(), bth_and_rest)
 }

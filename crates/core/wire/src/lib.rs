@@ -16,7 +16,6 @@ mod port;
 mod psn;
 pub mod tag_matching;
 mod time;
-mod timer;
 
 pub use grh::{GRH_LEN, Grh, Ipv4InGrh};
 pub use header::{
@@ -27,8 +26,7 @@ pub use headers::{Headers, ParseError, pad_for};
 pub use opcode::{MAX_HEADER_LEN, Opcode, Operation, Transport};
 pub use port::{ROCE_PORT, flow_label_source_port, ud_source_port, udp_source_port};
 pub use psn::Psn;
-pub use time::Time;
-pub use timer::{ack_timeout_ns, rnr_timer_us};
+pub use time::{Time, ack_timeout_ns, rnr_timer_us};
 
 /// Length in bytes of the ICRC at the end of each datagram.
 pub const ICRC_LEN: usize = 4;

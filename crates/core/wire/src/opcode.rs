@@ -67,7 +67,7 @@ macro_rules! operations {
     ($($(#[$doc:meta])* $name:ident = $code:literal, $words:literal, $flags:expr;)*) => {
         /// The operation of a packet on any transport: the five low bits of the opcode.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-        pub enum Operation { $($(#[$doc])* $name,)* }
+        pub enum Operation { $(#[doc = concat!($words, ".")] $(#[$doc])* $name,)* }
 
         /// The table: code, words and headers of each operation.
         const ROWS: &[(Operation, u8, &str, u32)] = &[$((Operation::$name, $code, $words, $flags),)*];
@@ -80,56 +80,34 @@ macro_rules! operations {
 }
 
 operations! {
-    /// SEND First.
     SendFirst = 0x00, "SEND First", RC | UC | FIRST | PAYLOAD;
-    /// SEND Middle.
     SendMiddle = 0x01, "SEND Middle", RC | UC | MIDDLE | PAYLOAD;
-    /// SEND Last.
     SendLast = 0x02, "SEND Last", RC | UC | LAST | PAYLOAD;
-    /// SEND Last with Immediate.
     SendLastImm = 0x03, "SEND Last with Immediate", RC | UC | LAST | PAYLOAD | IMM;
-    /// SEND Only.
     SendOnly = 0x04, "SEND Only", RC | UC | UD | ONLY | PAYLOAD;
-    /// SEND Only with Immediate.
     SendOnlyImm = 0x05, "SEND Only with Immediate", RC | UC | UD | ONLY | PAYLOAD | IMM;
-    /// RDMA WRITE First.
     WriteFirst = 0x06, "RDMA WRITE First", RC | UC | FIRST | PAYLOAD | RETH;
-    /// RDMA WRITE Middle.
     WriteMiddle = 0x07, "RDMA WRITE Middle", RC | UC | MIDDLE | PAYLOAD;
-    /// RDMA WRITE Last.
     WriteLast = 0x08, "RDMA WRITE Last", RC | UC | LAST | PAYLOAD;
-    /// RDMA WRITE Last with Immediate.
     WriteLastImm = 0x09, "RDMA WRITE Last with Immediate", RC | UC | LAST | PAYLOAD | IMM;
-    /// RDMA WRITE Only.
     WriteOnly = 0x0a, "RDMA WRITE Only", RC | UC | ONLY | PAYLOAD | RETH;
-    /// RDMA WRITE Only with Immediate.
     WriteOnlyImm = 0x0b, "RDMA WRITE Only with Immediate", RC | UC | ONLY | PAYLOAD | RETH | IMM;
-    /// RDMA READ Request.
     ReadRequest = 0x0c, "RDMA READ Request", RC | ONLY | RETH;
-    /// RDMA READ response First.
     ReadResponseFirst = 0x0d, "RDMA READ response First", RC | RESPONSE | FIRST | PAYLOAD | AETH;
-    /// RDMA READ response Middle.
     ReadResponseMiddle = 0x0e, "RDMA READ response Middle", RC | RESPONSE | MIDDLE | PAYLOAD;
-    /// RDMA READ response Last.
     ReadResponseLast = 0x0f, "RDMA READ response Last", RC | RESPONSE | LAST | PAYLOAD | AETH;
-    /// RDMA READ response Only. Also answers FLUSH and ATOMIC WRITE, then without payload (annex
-    /// A19).
+    /// Also answers FLUSH and ATOMIC WRITE, then without payload (annex A19).
     ReadResponseOnly = 0x10, "RDMA READ response Only", RC | RESPONSE | ONLY | PAYLOAD | AETH;
-    /// Acknowledge: ACK, NAK or RNR NAK, given by the AETH.
+    /// ACK, NAK or RNR NAK, given by the AETH.
     Acknowledge = 0x11, "Acknowledge", RC | RESPONSE | ONLY | AETH;
-    /// ATOMIC Acknowledge.
     AtomicAcknowledge = 0x12, "ATOMIC Acknowledge", RC | RESPONSE | ONLY | AETH | ATOMIC_ACK_ETH;
-    /// CmpSwap.
     CompareSwap = 0x13, "CmpSwap", RC | ONLY | ATOMIC_ETH;
-    /// FetchAdd.
     FetchAdd = 0x14, "FetchAdd", RC | ONLY | ATOMIC_ETH;
-    /// SEND Last with Invalidate.
     SendLastInv = 0x16, "SEND Last with Invalidate", RC | LAST | PAYLOAD | IETH;
-    /// SEND Only with Invalidate.
     SendOnlyInv = 0x17, "SEND Only with Invalidate", RC | ONLY | PAYLOAD | IETH;
-    /// FLUSH (annex A19).
+    /// Annex A19.
     Flush = 0x1c, "FLUSH", RC | ONLY | FETH | RETH;
-    /// ATOMIC WRITE (annex A19): RETH and 8 bytes of payload.
+    /// Annex A19: RETH and 8 bytes of payload.
     AtomicWrite = 0x1d, "ATOMIC WRITE", RC | ONLY | PAYLOAD | RETH;
     /// Congestion notification packet; its payload is 16 reserved bytes (annex A17.9.3).
     CongestionNotification = 0x01, "CNP", CNP | ONLY | PAYLOAD;

@@ -1,6 +1,6 @@
 //! Packet sequence numbers: 24 bits that wrap around (IBTA 9.7.2).
 use core::fmt;
-use core::ops::{Add, AddAssign, Sub, SubAssign};
+use core::ops::{Add, AddAssign, Sub};
 
 /// A packet sequence number. Not `Ord`: PSNs lie on a circle, so neither of two PSNs is smaller.
 /// Within half the circle, one precedes the other; see [`Psn::since`] and [`Psn::precedes`].
@@ -14,8 +14,6 @@ impl Psn {
     pub const MASK: u32 = (1 << Self::BITS) - 1;
     /// PSN 0.
     pub const ZERO: Psn = Psn(0);
-    /// The last PSN before the wrap.
-    pub const MAX: Psn = Psn(Self::MASK);
 
     /// The PSN from the 24 low bits of `value`. Ignores the other bits, as on the wire.
     #[must_use]
@@ -72,12 +70,6 @@ impl Sub<u32> for Psn {
 impl AddAssign<u32> for Psn {
     fn add_assign(&mut self, n: u32) {
         *self = *self + n;
-    }
-}
-
-impl SubAssign<u32> for Psn {
-    fn sub_assign(&mut self, n: u32) {
-        *self = *self - n;
     }
 }
 

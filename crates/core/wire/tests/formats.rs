@@ -174,9 +174,7 @@ fn global_route_header() {
     };
     let bytes = grh.to_bytes();
     assert_eq!(bytes[..8], [0x6b, 0x9a, 0xbc, 0xde, 1, 44, 17, 64]);
-    assert_eq!((bytes[8], bytes[23], bytes[24], bytes[39]), (0, 15, 0xf0, 0xff));
-    assert_eq!(Grh::parse(&bytes), Some(grh));
-    assert_eq!(Ipv4InGrh::parse(&bytes), None);
+    assert_eq!(bytes[8..], [grh.sgid, grh.dgid].concat());
 }
 
 #[test]
@@ -197,8 +195,6 @@ fn ipv4_in_the_grh_area() {
     let header =
         [0x45, 0, 0, 0x73, 0, 0, 0x40, 0, 0x40, 0x11, 0xb8, 0x61, 192, 168, 0, 1, 192, 168, 0, 199];
     assert_eq!(bytes[20..], header);
-    assert_eq!(Ipv4InGrh::parse(&bytes), Some(ip));
-    assert_eq!(Grh::parse(&bytes), None);
 }
 
 #[test]

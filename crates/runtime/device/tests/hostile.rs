@@ -7,7 +7,7 @@ use adverb_device::engine::wr::Remote;
 use adverb_device::engine::{PathMtu, QpState, QpType, SendOp, WcStatus};
 use adverb_device::node::Node;
 use adverb_link::FdKind;
-use adverb_wire::icrc::icrc_v4;
+use adverb_wire::icrc::{IpMeta, UdpMeta, icrc};
 use adverb_wire::{
     Aeth, AtomicEth, Bth, Deth, Headers, MAX_HEADER_LEN, NakCode, Opcode, Operation, Psn,
     ROCE_PORT, Reth, Syndrome, Transport,
@@ -80,17 +80,10 @@ impl Forger {
 
     fn sealed(&self, mut bytes: Vec<u8>) -> Vec<u8> {
         let SocketAddr::V4(from) = self.at else { panic!("an IPv4 address") };
+        let (src, dst) = (from.ip().octets(), [127, 0, 0, 1]);
         let len = (bytes.len() + 12) as u16;
-        let sum = icrc_v4(
-            from.ip().octets(),
-            [127, 0, 0, 1],
-            0,
-            true,
-            from.port(),
-            ROCE_PORT,
-            len,
-            &bytes,
-        );
+        let udp = UdpMeta { src_port: from.port(), dst_port: ROCE_PORT, len };
+        let sum = icrc(&IpMeta::V4 { src, dst, id: 0, dont_fragment: true }, &udp, &bytes);
         bytes.extend_from_slice(&sum.to_le_bytes());
         bytes
     }

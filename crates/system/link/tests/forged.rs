@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 
 use adverb_link::{Config, LocalPorts, Route};
 use adverb_local::{Delivery, Slot, add_packet};
-use adverb_wire::icrc::{IcrcState, IpMeta, UdpMeta};
+use adverb_wire::icrc::{IpMeta, UdpMeta, icrc};
 use common::*;
 use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, SockaddrIn, SockaddrIn6, bind,
@@ -61,8 +61,8 @@ fn packet(src: SocketAddr, dst: SocketAddr, qpn: u32) -> Vec<u8> {
         (IpAddr::V6(src), IpAddr::V6(dst)) => IpMeta::V6 { src: src.octets(), dst: dst.octets() },
         _ => panic!("one family"),
     };
-    let icrc = IcrcState::new(&ip, &udp, &packet).finish();
-    packet.extend_from_slice(&icrc);
+    let sum = icrc(&ip, &udp, &packet);
+    packet.extend_from_slice(&sum.to_le_bytes());
     packet
 }
 

@@ -41,7 +41,7 @@ impl World {
             Action::SrqLimit { srq, limit } => {
                 let n = self.srqs.len();
                 let queue = &mut self.srqs[usize::from(srq) % n];
-                if queue.srq.set_limit(limit).is_ok() {
+                if queue.srq.modify(None, Some(limit)).is_ok() {
                     queue.limit = limit;
                 }
             }

@@ -32,7 +32,7 @@
 //! [`Arming::arm_fresh`] is the arm of NDKPI. Completions already in the queue may satisfy this arm
 //! (NDK-2), and so does an overrun of the queue.
 use crate::completion::{Completion, WcOpcode, WcStatus};
-use crate::time::Time;
+use adverb_wire::Time;
 use core::time::Duration;
 
 /// What an arm waits for.
@@ -60,8 +60,7 @@ pub enum ArmRule {
 
 impl ArmKind {
     /// Combines two arms to the wider arm. The sets of completions are nested.
-    #[must_use]
-    pub const fn combine(self, other: ArmKind) -> ArmKind {
+    const fn combine(self, other: ArmKind) -> ArmKind {
         match (self, other) {
             (ArmKind::Next, _) | (_, ArmKind::Next) => ArmKind::Next,
             (ArmKind::Solicited, _) | (_, ArmKind::Solicited) => ArmKind::Solicited,
@@ -70,8 +69,7 @@ impl ArmKind {
     }
 
     /// Does this arm wait for completions of this class?
-    #[must_use]
-    pub const fn matches(self, class: Class) -> bool {
+    pub(super) const fn matches(self, class: Class) -> bool {
         match self {
             ArmKind::Next => true,
             ArmKind::Solicited => matches!(class, Class::Solicited | Class::Error),
@@ -82,7 +80,7 @@ impl ArmKind {
 
 /// The class of a completion for the arming machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
+pub(super) enum Class {
     /// Successful and not solicited.
     Ordinary,
     /// A successful receive of a message sent with the solicited flag.
@@ -94,8 +92,7 @@ pub enum Class {
 impl Class {
     /// The class of a completion (CQN-2). A successful send completion is never solicited, whatever
     /// its flag says.
-    #[must_use]
-    pub fn of(completion: &Completion) -> Class {
+    pub(super) fn of(completion: &Completion) -> Class {
         let receive = matches!(completion.opcode, WcOpcode::Recv | WcOpcode::RecvRdmaWithImm);
         if completion.status != WcStatus::Success {
             Class::Error
@@ -110,22 +107,25 @@ impl Class {
 /// How long an event is moderated. With both parts zero (the default) no event is moderated. With
 /// one part zero only the other part counts. With both parts the first to be reached counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moderation {
+pub(super) struct Moderation {
     /// Completions until the event.
-    pub count: u32,
+    pub(super) count: u32,
     /// Time from the first of these completions to the event.
-    pub period: Duration,
+    pub(super) period: Duration,
 }
 
 /// The state of the arming machine.
 #[derive(Clone, Debug, Default)]
-pub struct Arming {
-    pending: Option<ArmKind>,
-    /// The pending arm stays after it fires (EXT-3).
-    persistent: bool,
+pub(super) struct Arming {
+    pub(super) pending: Option<ArmKind>,
+    /// The pending arm stays after it fires (EXT-3): an event for every matching completion, or for
+    /// every batch made by moderation, until [`Arming::disarm`].
+    pub(super) persistent: bool,
     /// The pending arm fires on an overrun of the queue (NDKPI).
     overrun_fires: bool,
-    moderation: Moderation,
+    /// If the counted completions satisfy a changed moderation, the next [`Arming::fire_if_due`]
+    /// fires, and [`Arming::deadline`] is at once.
+    pub(super) moderation: Moderation,
     /// Completions that matched the pending arm and are moderated; 0 without a pending arm.
     moderated: u32,
     /// When the first of these completions was added.
@@ -133,33 +133,14 @@ pub struct Arming {
 }
 
 impl Arming {
-    /// The pending arm.
-    #[must_use]
-    pub fn pending(&self) -> Option<ArmKind> {
-        self.pending
-    }
-
     /// Asks for one event. Completions counted for a pending arm stay counted, because they match
     /// the wider arm as well.
-    pub fn arm(&mut self, kind: ArmKind) {
+    pub(super) fn arm(&mut self, kind: ArmKind) {
         self.pending = Some(self.pending.map_or(kind, |p| p.combine(kind)));
     }
 
-    /// Asks for an event for every matching completion, or for every batch made by moderation,
-    /// until [`Arming::disarm`] (EXT-3).
-    pub fn arm_persistent(&mut self, kind: ArmKind) {
-        self.arm(kind);
-        self.persistent = true;
-    }
-
-    /// Does the pending arm stay after it fires?
-    #[must_use]
-    pub fn is_persistent(&self) -> bool {
-        self.persistent
-    }
-
     /// Removes the pending arm and the completions counted for the arm.
-    pub fn disarm(&mut self) {
+    pub(super) fn disarm(&mut self) {
         self.pending = None;
         self.persistent = false;
         self.overrun_fires = false;
@@ -169,8 +150,7 @@ impl Arming {
     /// Asks for one event as NDKPI does. `fresh` completions were added after the last callback;
     /// the oldest of them was added at `since`. Completions of any class satisfy the arm at once
     /// (NDK-2), within the limits of moderation. `true`: the event is due.
-    #[must_use]
-    pub fn arm_fresh(&mut self, kind: ArmKind, fresh: u32, since: Time, now: Time) -> bool {
+    pub(super) fn arm_fresh(&mut self, kind: ArmKind, fresh: u32, since: Time, now: Time) -> bool {
         self.arm(kind);
         self.overrun_fires = true;
         self.count_waiting(fresh, since, now)
@@ -178,8 +158,7 @@ impl Arming {
 
     /// `waiting` completions in the queue satisfy the pending arm, within the limits of moderation;
     /// the oldest of them was added at `since`. `true`: the event is due.
-    #[must_use]
-    pub fn count_waiting(&mut self, waiting: u32, since: Time, now: Time) -> bool {
+    pub(super) fn count_waiting(&mut self, waiting: u32, since: Time, now: Time) -> bool {
         if waiting > self.moderated {
             self.moderated = waiting;
             self.moderated_since = since;
@@ -189,8 +168,7 @@ impl Arming {
 
     /// The queue overran. `true`: the overrun satisfied and removed an arm of NDKPI, and the event
     /// is due.
-    #[must_use]
-    pub fn overrun(&mut self) -> bool {
+    pub(super) fn overrun(&mut self) -> bool {
         let fires = self.overrun_fires && self.pending.is_some();
         if fires {
             self.disarm();
@@ -199,8 +177,7 @@ impl Arming {
     }
 
     /// A completion was added. `true`: the arm fired and its event is due.
-    #[must_use]
-    pub fn added(&mut self, class: Class, now: Time) -> bool {
+    pub(super) fn added(&mut self, class: Class, now: Time) -> bool {
         if !self.pending.is_some_and(|p| p.matches(class)) {
             return false;
         }
@@ -211,21 +188,8 @@ impl Arming {
         self.fire_if_due(now)
     }
 
-    /// Changes the moderation. If the counted completions satisfy the new moderation, the next
-    /// [`Arming::expired`] fires, and [`Arming::deadline`] is at once.
-    pub fn set_moderation(&mut self, moderation: Moderation) {
-        self.moderation = moderation;
-    }
-
-    /// The moderation.
-    #[must_use]
-    pub fn moderation(&self) -> Moderation {
-        self.moderation
-    }
-
-    /// When [`Arming::expired`] has to be called; only while completions are moderated.
-    #[must_use]
-    pub fn deadline(&self) -> Option<Time> {
+    /// When [`Arming::fire_if_due`] has to be called; only while completions are moderated.
+    pub(super) fn deadline(&self) -> Option<Time> {
         let period = self.moderation.period;
         if self.moderated == 0 {
             None
@@ -242,13 +206,8 @@ impl Arming {
         self.moderated > 0 && self.moderated >= count && (count > 0 || period.is_zero())
     }
 
-    /// A deadline has come. `true`: the arm fired and its event is due.
-    #[must_use]
-    pub fn expired(&mut self, now: Time) -> bool {
-        self.fire_if_due(now)
-    }
-
-    fn fire_if_due(&mut self, now: Time) -> bool {
+    /// Has a deadline come? `true`: the arm fired and its event is due.
+    pub(super) fn fire_if_due(&mut self, now: Time) -> bool {
         // `now` may be earlier than the time of a completion: a thread that arms reads the clock,
         // and another thread adds a completion before the arm takes effect.
         let due = self.moderated_enough() || self.deadline().is_some_and(|t| t <= now);

@@ -2,8 +2,8 @@
 use crate::cause::Cause;
 use crate::completion::Completion;
 use crate::room::{self, OutOfMemory};
-use crate::time::Time;
 use crate::types::Qpn;
+use adverb_wire::Time;
 use alloc::collections::VecDeque;
 use arm::{ArmKind, ArmRule, Arming, Class, Moderation};
 use core::time::Duration;
@@ -166,7 +166,7 @@ impl Cq {
     pub fn arm_by(&mut self, rule: ArmRule, kind: ArmKind, now: Time) -> bool {
         self.arm(kind);
         let Some(pending) = self.armed().filter(|_| rule == ArmRule::Waiting) else { return false };
-        let enough = self.arming.moderation().count.max(1);
+        let enough = self.arming.moderation.count.max(1);
         let mut waiting = self.ring.iter().filter(|c| pending.matches(Class::of(c)));
         let Some(oldest) = waiting.next() else { return false };
         let count = 1 + waiting.take(enough as usize - 1).count();
@@ -175,8 +175,8 @@ impl Cq {
 
     /// Asks for a notification of every matching completion until [`Cq::disarm`] (EXT-3).
     pub fn arm_persistent(&mut self, kind: ArmKind) {
-        self.armed_at = Some(self.added);
-        self.arming.arm_persistent(kind);
+        self.arm(kind);
+        self.arming.persistent = true;
     }
 
     /// Removes the pending arm.
@@ -187,7 +187,7 @@ impl Cq {
     /// Does the pending arm stay after it fires (EXT-3)?
     #[must_use]
     pub fn is_persistent(&self) -> bool {
-        self.arming.is_persistent()
+        self.arming.persistent
     }
 
     /// Arms as NDKPI does. A completion in the queue that was added after the last
@@ -235,23 +235,17 @@ impl Cq {
         unannounced.any(|c| self.armed().is_none_or(|kind| kind.matches(Class::of(c))))
     }
 
-    /// Was the queue ever armed?
-    #[must_use]
-    pub fn was_armed(&self) -> bool {
-        self.armed_at.is_some()
-    }
-
     /// The pending arm.
     #[must_use]
     pub fn armed(&self) -> Option<ArmKind> {
-        self.arming.pending()
+        self.arming.pending
     }
 
     /// Holds events back until `count` matching completions were added since the arm, or `period`
     /// has passed since the first of them (`ibv_modify_cq`, EXT-2). Zero disables a condition; both
     /// zero disable moderation.
     pub fn set_moderation(&mut self, count: u32, period: Duration) {
-        self.arming.set_moderation(Moderation { count, period });
+        self.arming.moderation = Moderation { count, period };
     }
 
     /// When [`Cq::handle_timeout`] has to be called; `None` while no event is moderated. Only
@@ -264,7 +258,7 @@ impl Cq {
     /// A deadline has come. `true`: a moderated event is due.
     #[must_use]
     pub fn handle_timeout(&mut self, now: Time) -> bool {
-        let fire = self.arming.expired(now);
+        let fire = self.arming.fire_if_due(now);
         self.fired(fire)
     }
 

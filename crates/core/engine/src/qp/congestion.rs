@@ -8,8 +8,8 @@ use super::context::ctx;
 use super::ecn::ECN;
 use super::queue_pair::{Half, Qp};
 use crate::packet::{Data, Packet, Transmit};
-use crate::time::Time;
 use crate::types::QpState;
+use adverb_wire::Time;
 
 /// The payload of a notification (A17.9.3).
 const RESERVED: [u8; 16] = [0; 16];

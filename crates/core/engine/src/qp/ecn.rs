@@ -1,6 +1,6 @@
 //! Explicit congestion notification (RFC 3168): the field in the traffic class, and when the peer
 //! gets a notification.
-use crate::time::Time;
+use adverb_wire::Time;
 use core::time::Duration;
 
 /// ECN-capable transport, codepoint 0, in the traffic class.

@@ -6,9 +6,8 @@ use super::{DropReason, Env, Kept, Qp, RecvSource};
 use crate::effects::QpEvent;
 use crate::memory::Memory;
 use crate::packet::Packet;
-use crate::time::Time;
 use crate::types::{QpState, QpType, Qpn};
-use adverb_wire::{Opcode, QPN_MASK};
+use adverb_wire::{Opcode, QPN_MASK, Time};
 
 /// The multicast destination of UD packets.
 const MULTICAST_QPN: Qpn = QPN_MASK;

@@ -1,8 +1,7 @@
 //! The state that a queue pair keeps because of packets of its peer, for tests that send arbitrary
 //! packets.
 use super::Qp;
-use crate::time::Time;
-use adverb_wire::Psn;
+use adverb_wire::{Psn, Time};
 
 /// Internal state of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -115,7 +115,7 @@ impl Qp {
                 self.settle(effects);
             }
             Half::Responder => {
-                let verdict = self.responder.transmit_failed(&ctx!(self), fault, effects);
+                let verdict = self.responder.transmit_failed(fault);
                 self.apply(verdict, effects);
             }
         }

@@ -12,10 +12,9 @@ use crate::effects::Effects;
 use crate::keys::{KeyTable, MappedRegion};
 use crate::room::OutOfMemory;
 use crate::srq::Srq;
-use crate::time::Time;
 use crate::types::{Access, Key, QpState};
 use crate::wr::{PostError, RecvWr, SendFlags, SendWr, Sge};
-use adverb_wire::Psn;
+use adverb_wire::{Psn, Time};
 use alloc::sync::Arc;
 
 /// Which half made the last packet.

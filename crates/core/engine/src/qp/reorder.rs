@@ -16,9 +16,8 @@
 //! PSNs cannot displace packets of the peer.
 use super::counters::{Counters, DropReason};
 use crate::packet::Packet;
-use crate::time::Time;
 use crate::types::Gid;
-use adverb_wire::{Headers, Psn};
+use adverb_wire::{Headers, Psn, Time};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;

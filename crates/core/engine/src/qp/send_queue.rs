@@ -40,29 +40,6 @@ impl Wqe {
     pub(crate) fn end(&self) -> u64 {
         self.first + u64::from(self.packets)
     }
-    /// Performed by this device alone, without a packet.
-    pub(crate) fn is_local(&self) -> bool {
-        matches!(self.op, SendOp::LocalInv(_) | SendOp::BindMw(_) | SendOp::FastReg(_))
-    }
-    /// Answered by more than an ACK (IBTA 9.7.2.1.1): READ, atomics, and the ATOMIC WRITE and FLUSH
-    /// of annex A19.
-    pub(crate) fn needs_response(&self) -> bool {
-        match self.op {
-            SendOp::Read(_)
-            | SendOp::CompareSwap { .. }
-            | SendOp::FetchAdd { .. }
-            | SendOp::AtomicWrite(_)
-            | SendOp::Flush { .. } => true,
-            SendOp::Send
-            | SendOp::SendImm(_)
-            | SendOp::SendInv(_)
-            | SendOp::Write(_)
-            | SendOp::WriteImm(..)
-            | SendOp::LocalInv(_)
-            | SendOp::BindMw(_)
-            | SendOp::FastReg(_) => false,
-        }
-    }
     /// The CQ for a failure of the request. A rendezvous reports its failure with the READ, on the
     /// CQ of the SRQ.
     pub(crate) fn failure_cq(&self) -> Option<CqRef> {
@@ -149,16 +126,7 @@ fn op_name(op: &SendOp) -> &'static str {
 fn is_supported(qp_type: QpType, op: &SendOp) -> bool {
     match qp_type {
         QpType::Rc | QpType::XrcSend => true,
-        QpType::Uc => matches!(
-            op,
-            SendOp::Send
-                | SendOp::SendImm(_)
-                | SendOp::Write(_)
-                | SendOp::WriteImm(..)
-                | SendOp::LocalInv(_)
-                | SendOp::BindMw(_)
-                | SendOp::FastReg(_)
-        ),
+        QpType::Uc => !op.needs_response() && !matches!(op, SendOp::SendInv(_)),
         QpType::Ud => matches!(op, SendOp::Send | SendOp::SendImm(_)),
         QpType::RawPacket => matches!(op, SendOp::Send),
         QpType::XrcRecv => false,
@@ -265,7 +233,7 @@ impl SendQueue {
             wqe.flags |= SendFlags::SIGNALED;
         }
         match wr.data {
-            _ if wqe.is_local() || matches!(wqe.op, SendOp::Flush { .. }) => {}
+            _ if wqe.op.is_local() || matches!(wqe.op, SendOp::Flush { .. }) => {}
             Payload::Sges(sges) => {
                 let slab = &mut self.sges[slot * self.max_sge..];
                 // An entry of no bytes counts as no entry, with any key.
@@ -308,18 +276,12 @@ impl SendQueue {
         if matches!(state, QpState::Reset | QpState::Init | QpState::Rtr) {
             return Err(Cause::WrongState { op: "post send", state });
         }
+        let unsupported = |op| Err(Cause::OpNotSupported { op, on: type_name(config.qp_type) });
         if !is_supported(config.qp_type, &wr.op) {
-            return Err(Cause::OpNotSupported {
-                op: op_name(&wr.op),
-                on: type_name(config.qp_type),
-            });
+            return unsupported(op_name(&wr.op));
         }
         if config.qp_type == QpType::RawPacket && wr.flags.contains(SendFlags::IP_CSUM) {
-            let on = type_name(config.qp_type);
-            return Err(Cause::OpNotSupported {
-                op: "filling in checksums (IBV_SEND_IP_CSUM)",
-                on,
-            });
+            return unsupported("filling in checksums (IBV_SEND_IP_CSUM)");
         }
         if config.qp_type == QpType::Ud && wr.ud.is_none() {
             return Err(Cause::BadArgument {

@@ -44,7 +44,7 @@ fn refusals_queue_nothing() {
 #[test]
 fn limit_fires_once_below_the_limit() {
     let mut srq = filled(5);
-    srq.set_limit(3).unwrap();
+    srq.modify(None, Some(3)).unwrap();
     let fired: alloc::vec::Vec<bool> =
         core::iter::from_fn(|| srq.pop()).map(|(_, reached)| reached).collect();
     assert_eq!(fired, [false, false, true, false, false], "2 left is the first number below 3");
@@ -60,12 +60,12 @@ fn limit_fires_once_below_the_limit() {
 #[test]
 fn limit_rearmed_disarmed_and_armed_below() {
     let mut srq = filled(4);
-    srq.set_limit(4).unwrap();
-    srq.set_limit(0).unwrap();
+    srq.modify(None, Some(4)).unwrap();
+    srq.modify(None, Some(0)).unwrap();
     assert!(!srq.pop().unwrap().1, "disarmed");
-    srq.set_limit(8).unwrap();
+    srq.modify(None, Some(8)).unwrap();
     assert!(srq.pop().unwrap().1, "armed while below: at the next take");
-    srq.set_limit(2).unwrap();
+    srq.modify(None, Some(2)).unwrap();
     assert!(srq.pop().unwrap().1, "armed again, fires again");
 }
 
@@ -75,15 +75,15 @@ fn modify_rules() {
         assert!(matches!(r, Err(Cause::BadArgument { what, .. }) if what == name), "{name}");
     };
     let mut srq = filled(5);
-    bad(srq.set_limit(9), "srq_limit");
-    bad(srq.resize(4), "max_wr");
-    bad(Srq::new(PD, 8, 1).resize(0), "max_wr");
+    bad(srq.modify(None, Some(9)), "srq_limit");
+    bad(srq.modify(Some(4), None), "max_wr");
+    bad(Srq::new(PD, 8, 1).modify(Some(0), None), "max_wr");
     bad(srq.modify(Some(6), Some(7)), "srq_limit");
     assert_eq!(srq.attributes(), (8, 2, 0), "refusals change nothing");
     srq.modify(Some(16), Some(12)).unwrap();
     assert_eq!(srq.attributes(), (16, 2, 12));
-    bad(srq.resize(11), "srq_limit");
-    srq.set_limit(5).unwrap();
-    srq.resize(5).unwrap();
+    bad(srq.modify(Some(11), None), "srq_limit");
+    srq.modify(None, Some(5)).unwrap();
+    srq.modify(Some(5), None).unwrap();
     assert!(matches!(post(&mut srq, 0, 1), Err(PostError::QueueFull(_))));
 }

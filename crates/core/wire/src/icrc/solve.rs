@@ -5,7 +5,7 @@
 //! received ICRC and the ICRC computed with a guess, and multiply it by `x^(-8n)`. The result is
 //! the difference of the ids: 16 bits at the place of the id, and 16 bits that must be zero. This
 //! costs one product modulo P per packet. The factor depends only on the length and is cached.
-use super::{IPV4_LEN, IcrcFlow, IpMeta, REST_LEN, UDP_LEN, UdpMeta};
+use super::{IPV4_LEN, IcrcFlow, REST_LEN, UDP_LEN};
 
 /// The CRC-32 polynomial, with the lowest power in the highest bit; x^32 is implicit.
 const POLY: u32 = 0xedb8_8320;
@@ -128,24 +128,12 @@ impl Solver {
 
     /// The id for which `icrc` (as on the wire) matches the packet; `None` if there is no such id.
     ///
-    /// `ip` holds the id to try first: 0, or within a segmented run the previous id plus one. If
+    /// `guess` is the id to try first: 0, or within a segmented run the previous id plus one. If
     /// this guess is right, the cost is one CRC and a comparison. An IPv6 packet is verified
     /// exactly and gives `Some(0)`.
     #[must_use]
-    pub fn verify(
-        &mut self,
-        ip: &IpMeta,
-        udp: &UdpMeta,
-        bth_and_rest: &[u8],
-        icrc: [u8; 4],
-    ) -> Option<u16> {
-        self.verify_in(&IcrcFlow::new(ip, udp), ip.id(), bth_and_rest, icrc)
-    }
-
-    /// As [`Solver::verify`], for a packet of a flow. `guess` is the id to try first.
-    #[must_use]
     #[inline]
-    pub fn verify_in(
+    pub fn verify(
         &mut self,
         flow: &IcrcFlow,
         guess: u16,
@@ -159,24 +147,4 @@ impl Solver {
             false => None,
         }
     }
-}
-
-/// [`Solver::verify`] over IPv4 without a cache. If the hint is wrong, this costs some hundred
-/// operations more.
-#[must_use]
-#[expect(clippy::too_many_arguments, reason = "the fields of two headers")]
-pub fn verify_v4_unknown_id(
-    src: [u8; 4],
-    dst: [u8; 4],
-    hint: u16,
-    dont_fragment: bool,
-    udp_src: u16,
-    udp_dst: u16,
-    udp_len: u16,
-    bth_and_rest: &[u8],
-    icrc: [u8; 4],
-) -> Option<u16> {
-    let ip = IpMeta::V4 { src, dst, id: hint, dont_fragment };
-    let udp = UdpMeta { src_port: udp_src, dst_port: udp_dst, len: udp_len };
-    Solver::new().verify(&ip, &udp, bth_and_rest, icrc)
 }

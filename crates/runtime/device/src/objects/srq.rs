@@ -96,7 +96,7 @@ impl Srq {
             ));
         }
         let mut inner = adverb_engine::Srq::new(pd.id(), max_wr, max_sge.max(1));
-        inner.set_limit(limit)?;
+        inner.modify(None, Some(limit))?;
         if let Some((_, max_tags)) = tags {
             inner = inner.with_tags(max_tags);
         }

@@ -12,10 +12,9 @@ use crate::packet::Packet;
 use crate::qp::context::QpCtx;
 use crate::qp::counters::{Counters, DropReason};
 use crate::qp::reorder::{Kept, Tell};
-use crate::time::Time;
 use crate::types::Access;
 use crate::wr::SendOp;
-use adverb_wire::{NakCode, Opcode, Operation, Psn, Syndrome, rnr_timer_us};
+use adverb_wire::{NakCode, Opcode, Operation, Psn, Syndrome, Time, rnr_timer_us};
 use core::time::Duration;
 
 /// Answer to a request that needs more than an ACK.
@@ -228,7 +227,7 @@ impl Requester {
             if from > psn {
                 break;
             }
-            if wqe.needs_response() {
+            if wqe.op.needs_response() {
                 return Some(from);
             }
             idx += 1;

@@ -5,8 +5,8 @@ use crate::completion::{Completion, WcFlags, WcOpcode, WcStatus};
 use crate::effects::{CqRef, Effects};
 use crate::qp::context::QpCtx;
 use crate::qp::{Counters, QpConfig};
-use crate::time::Time;
 use crate::wr::SendFlags;
+use adverb_wire::Time;
 use alloc::sync::Arc;
 use core::time::Duration;
 
@@ -153,7 +153,7 @@ impl Requester {
     pub(super) fn retire(&mut self, config: &QpConfig, effects: &mut Effects) {
         while self.sq.head < self.next_start && !self.fails_at(self.sq.head) {
             let wqe = self.sq.wqe(self.sq.head);
-            let is_done = if wqe.is_local() { wqe.done } else { wqe.end() <= self.una };
+            let is_done = if wqe.op.is_local() { wqe.done } else { wqe.end() <= self.una };
             if !is_done {
                 break;
             }

@@ -10,7 +10,7 @@
 //! may also grow with the number of packets on their way, because a packet waits for all earlier
 //! ones. So under jitter a window of twice the size that delivers clearly more is accepted, too,
 //! and larger ones are compared with it.
-use crate::time::Time;
+use adverb_wire::Time;
 use core::time::Duration;
 
 /// The size that the default receive buffer of a Linux UDP socket (208 KiB) holds. At most so much

@@ -76,7 +76,7 @@ impl Requester {
             }
             _ => len <= MAX_MSG,
         };
-        if !fits || (ctx.attr.max_rd_atomic == 0 && wqe.needs_response()) {
+        if !fits || (ctx.attr.max_rd_atomic == 0 && wqe.op.needs_response()) {
             return None;
         }
         if wqe.inline {

@@ -6,7 +6,7 @@ use super::window;
 use crate::attr::QpAttr;
 use crate::qp::QpConfig;
 use crate::qp::counters::Counters;
-use crate::time::Time;
+use adverb_wire::Time;
 use core::time::Duration;
 
 /// Most parts of READs under way.

@@ -9,7 +9,7 @@
 //! requester sends again from the oldest unacknowledged packet, few packets at first. To the
 //! responder this is an ordinary retry, or a duplicate if only the answer was lost. A probe does
 //! not count against `retry_cnt`: as many timeouts T still pass before the request fails.
-use crate::time::Time;
+use adverb_wire::Time;
 use core::time::Duration;
 
 /// Shortest wait in nanoseconds. A peer in software answers when it is scheduled.

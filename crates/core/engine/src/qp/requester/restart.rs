@@ -4,8 +4,7 @@ use crate::cause::Cause;
 use crate::completion::WcStatus;
 use crate::qp::Counters;
 use crate::qp::context::QpCtx;
-use crate::time::Time;
-use adverb_wire::Psn;
+use adverb_wire::{Psn, Time};
 
 impl Requester {
     /// A deadline has come.
@@ -61,7 +60,7 @@ impl Requester {
         let mut cur = Cursor { idx: self.sq.head, psn, ..Cursor::default() };
         while cur.idx < self.next_start {
             let wqe = self.sq.wqe(cur.idx);
-            if wqe.is_local() {
+            if wqe.op.is_local() {
                 if !wqe.done {
                     break;
                 }

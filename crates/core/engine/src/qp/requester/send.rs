@@ -10,7 +10,7 @@ use crate::keys::{KeyOp, KeyTable};
 use crate::packet::Data;
 use crate::qp::context::QpCtx;
 use crate::qp::{Counters, QpConfig};
-use crate::types::{Access, PathMtu, QpState, QpType, Qpn};
+use crate::types::{Access, QpState, QpType, Qpn};
 use crate::wr::{Remote, SendFlags, SendOp};
 use adverb_wire::{
     AtomicEth, Bth, Deth, Feth, Headers, Ieth, ImmDt, Opcode, Operation, Psn, Reth, Transport,
@@ -98,13 +98,11 @@ impl Requester {
             let again = psn < self.high;
             let wqe = self.sq.wqe(idx);
             let made = match wqe.op {
-                SendOp::LocalInv(_) | SendOp::BindMw(_) | SendOp::FastReg(_) if wqe.done => {
+                op if op.is_local() && wqe.done => {
                     self.cur.idx += 1;
                     continue;
                 }
-                SendOp::LocalInv(_) | SendOp::BindMw(_) | SendOp::FastReg(_) => {
-                    return self.key_step(ctx, idx);
-                }
+                op if op.is_local() => return self.key_step(ctx, idx),
                 SendOp::Read(remote) => self.read_request(ctx, idx, &remote),
                 SendOp::CompareSwap { .. }
                 | SendOp::FetchAdd { .. }
@@ -180,7 +178,7 @@ impl Requester {
             self.fail(idx, status, cause);
             return false;
         }
-        let packets = if wqe.is_local() { 0 } else { wqe.len.div_ceil(self.mtu).max(1) };
+        let packets = if wqe.op.is_local() { 0 } else { wqe.len.div_ceil(self.mtu).max(1) };
         if self.high != self.una && self.high - self.una + packets > MAX_OUTSTANDING {
             return false;
         }
@@ -446,8 +444,9 @@ impl Requester {
 /// Errors that show before the first packet.
 fn check_start(ctx: &QpCtx<'_>, op: SendOp, len: u64) -> Result<(), (WcStatus, Cause)> {
     let too_long = |max| Err((WcStatus::LocLenErr, Cause::MessageTooLong { len, max }));
-    if ctx.config.qp_type == QpType::Ud && len > port_bytes(ctx.config.port_mtu) {
-        return too_long(port_bytes(ctx.config.port_mtu));
+    let port_bytes = ctx.config.port_mtu.bytes() as u64;
+    if ctx.config.qp_type == QpType::Ud && len > port_bytes {
+        return too_long(port_bytes);
     }
     if len > MAX_MSG {
         return too_long(MAX_MSG);
@@ -466,21 +465,9 @@ fn check_start(ctx: &QpCtx<'_>, op: SendOp, len: u64) -> Result<(), (WcStatus, C
         }
         _ => {}
     }
-    let wants_credit = matches!(
-        op,
-        SendOp::Read(_)
-            | SendOp::CompareSwap { .. }
-            | SendOp::FetchAdd { .. }
-            | SendOp::AtomicWrite(_)
-            | SendOp::Flush { .. }
-    );
-    if wants_credit && ctx.attr.max_rd_atomic == 0 {
+    if op.needs_response() && ctx.attr.max_rd_atomic == 0 {
         let rule = "0 allows no READ, atomic or FLUSH";
         return Err((WcStatus::LocQpOpErr, Cause::BadArgument { what: "max_rd_atomic", rule }));
     }
     Ok(())
-}
-
-fn port_bytes(mtu: PathMtu) -> u64 {
-    mtu.bytes() as u64
 }

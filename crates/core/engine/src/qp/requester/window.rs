@@ -12,7 +12,7 @@
 //! window stops or shrinks. So the window of a long line becomes the line's bandwidth times its
 //! round trip, and the window on one host stays small.
 use super::evidence::{BUFFER, Evidence};
-use crate::time::Time;
+use adverb_wire::Time;
 use bursts::Bursts;
 use core::time::Duration;
 use notices::Notices;

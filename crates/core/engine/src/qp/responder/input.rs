@@ -6,9 +6,8 @@ use crate::qp::context::QpCtx;
 use crate::qp::reorder::Tell;
 use crate::qp::verdict::Verdict;
 use crate::qp::{Counters, DropReason, Env, RecvSource};
-use crate::time::Time;
 use crate::types::QpType;
-use adverb_wire::{NakCode, Syndrome};
+use adverb_wire::{NakCode, Syndrome, Time};
 
 impl Responder {
     /// Takes a request of the queue pair's transport. The caller has checked that the state (RTR or

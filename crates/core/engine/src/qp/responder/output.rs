@@ -3,7 +3,6 @@ use super::ends::fatal;
 use super::responses::ReadFailed;
 use super::state::Responder;
 use crate::cause::Cause;
-use crate::effects::Effects;
 use crate::keys::KeyTable;
 use crate::memory::MemoryFault;
 use crate::packet::Transmit;
@@ -42,12 +41,7 @@ impl Responder {
     }
 
     /// The host could not read the payload of the last answer and did not send the answer.
-    pub(crate) fn transmit_failed(
-        &mut self,
-        _ctx: &QpCtx<'_>,
-        fault: MemoryFault,
-        _effects: &mut Effects,
-    ) -> Verdict {
+    pub(crate) fn transmit_failed(&mut self, fault: MemoryFault) -> Verdict {
         match self.responses.failed_read() {
             None => Verdict::Ok,
             Some((psn, true)) => {

@@ -12,9 +12,8 @@ use crate::packet::Packet;
 use crate::qp::context::QpCtx;
 use crate::qp::verdict::Verdict;
 use crate::qp::{Counters, DropReason, Env, Kept, RecvSource};
-use crate::time::Time;
 use crate::types::{Access, Key};
-use adverb_wire::{NakCode, Operation, Psn, QPN_MASK, Syndrome};
+use adverb_wire::{NakCode, Operation, Psn, QPN_MASK, Syndrome, Time};
 use alloc::sync::Arc;
 
 /// Placement types of a FLUSH (annex A19).

@@ -145,11 +145,6 @@ impl Responder {
         (self.expected, self.responses.len(), self.saved.len())
     }
 
-    #[cfg(test)]
-    pub(crate) fn expected_psn(&self) -> Psn {
-        self.expected
-    }
-
     /// The message under way: a SEND (`None`), or a WRITE with the number of missing bytes.
     #[cfg(test)]
     pub(crate) fn under_way(&self) -> Option<Option<u32>> {
@@ -157,10 +152,5 @@ impl Responder {
             Message::Send => None,
             Message::Write { len, received, .. } => Some(len - received),
         })
-    }
-
-    #[cfg(test)]
-    pub(crate) fn pending(&self) -> usize {
-        self.responses.len()
     }
 }

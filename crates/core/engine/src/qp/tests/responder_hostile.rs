@@ -78,7 +78,7 @@ fn build(w: &World, raw: &Raw, transport: u8) -> Option<Request> {
     // Mostly the queue pair's own transport.
     let byte = if raw.opcode < 0x20 { transport | raw.opcode } else { raw.opcode };
     let opcode = Opcode::from_u8(byte)?;
-    let psn = Psn::new(w.qp.responder.expected_psn().get().wrapping_add_signed(raw.psn));
+    let psn = Psn::new(w.qp.responder.inside().0.get().wrapping_add_signed(raw.psn));
     let mut bth = Bth::new(opcode, QPN, psn);
     bth.ack_req = raw.flags & 1 != 0;
     bth.solicited = raw.flags & 2 != 0;
@@ -132,7 +132,7 @@ fn tame(w: &World, raw: &Raw) -> Request {
     let qp_type = w.qp.config.qp_type;
     let short = raw.len % MTU;
     let at = TARGET + raw.va % (TARGET_LEN - 1024) / 8 * 8;
-    let n = w.qp.responder.expected_psn().since(Psn::new(PSN)) as u32;
+    let n = w.qp.responder.inside().0.since(Psn::new(PSN)) as u32;
     let write =
         |op, len: usize, total| w.packet(op, n).reth(w.rkey, at, total).data(&vec![raw.flags; len]);
     let send = |op, len: usize| w.packet(op, n).data(&vec![raw.flags; len]);
@@ -192,7 +192,7 @@ fn run(ty: usize, state: QpState, srq: bool, packets: &[Raw], polls: &[u8], hole
         assert!(receives || w.memory.writes.get() == before, "memory touched in {state:?}");
         w.effects.key_op = None;
         // At most two answers for each of four resources, an ACK and a NAK.
-        assert!(w.qp.responder.pending() <= 10);
+        assert!(w.qp.responder.inside().1 <= 10);
         for _ in 0..polls.get(i).copied().unwrap_or(0) {
             if let Some(sent) = w.poll() {
                 assert!(sent.payload.len() <= MTU);

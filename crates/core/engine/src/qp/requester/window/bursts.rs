@@ -1,5 +1,5 @@
 //! How much one acknowledgement releases. A window that opens at once would be a burst.
-use crate::time::Time;
+use adverb_wire::Time;
 
 /// The burst that the last acknowledgement allows.
 #[derive(Debug)]
