@@ -11,12 +11,11 @@ use std::vec::Vec;
 #[test]
 fn forged_and_old_answers_change_nothing() {
     let mut p = Pair::new(small());
-    let to = p.sides[1].remote(0);
-    p.post(0, 1, SendOp::Write(to), 0, 10);
+    p.write(1, 10);
     p.run();
     let ack = p.log.iter().rfind(|f| f.from == 1).unwrap().clone();
     p.sides[0].sends();
-    p.post(0, 2, SendOp::Write(to), 0, 10);
+    p.write(2, 10);
     p.pump(0);
     p.net.clear();
     p.inject(&ack);
@@ -80,9 +79,8 @@ fn answers_held_back(p: &mut Pair) -> Vec<Flying> {
 #[test]
 fn a_late_ack_saves_what_was_about_to_be_sent_again() {
     let mut p = Pair::new(small());
-    let to = p.sides[1].remote(0);
     for i in 0..3 {
-        p.post(0, i, SendOp::Write(to), 0, 2000);
+        p.write(i, 2000);
     }
     let answers = answers_held_back(&mut p);
     p.advance(Duration::from_millis(68));

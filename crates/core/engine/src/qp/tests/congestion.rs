@@ -20,15 +20,10 @@ fn cnps(p: &Pair, from: usize) -> usize {
     p.count(from, |f| f.headers.bth.opcode == Opcode::CNP)
 }
 
-fn write(p: &mut Pair, len: usize) {
-    let to = p.sides[1].remote(0);
-    p.post(0, 1, SendOp::Write(to), 0, len);
-}
-
 #[test]
 fn a_mark_draws_a_notification_and_no_more_for_a_while() {
     let mut p = Pair::new(small());
-    write(&mut p, 5000);
+    p.write(1, 5000);
     marked(&mut p);
     p.pump(1);
     let cnp = p.log.iter().find(|f| f.headers.bth.opcode == Opcode::CNP).unwrap().clone();
@@ -43,16 +38,16 @@ fn a_mark_draws_a_notification_and_no_more_for_a_while() {
     assert_eq!(p.sides[0].sends().len(), 1);
 
     p.advance(Duration::from_micros(49));
-    write(&mut p, 10);
+    p.write(1, 10);
     marked(&mut p);
     p.run();
     assert_eq!(cnps(&p, 1), 1, "within 50 µs of the first");
     p.advance(Duration::from_micros(1));
-    write(&mut p, 10);
+    p.write(1, 10);
     marked(&mut p);
     p.run();
     assert_eq!(cnps(&p, 1), 2);
-    write(&mut p, 10);
+    p.write(1, 10);
     p.run();
     assert_eq!(cnps(&p, 1), 2, "unmarked");
 }
@@ -101,7 +96,7 @@ fn the_window_gives_way_once_a_round_trip_and_comes_back() {
 fn a_window_that_gives_way_never_leaves_silence() {
     for (burst, more) in [(15, 1), (20, 0)] {
         let mut p = Pair::new(Setup { max_inflight: 40_000, ..small() });
-        write(&mut p, 30 * 1024);
+        p.write(1, 30 * 1024);
         assert_eq!(p.pump_some(0, burst), burst);
         p.net.iter_mut().for_each(|f| f.traffic_class |= CE);
         while p.deliver() {}
@@ -155,11 +150,9 @@ fn the_paths_own_traffic_class_goes_out() {
         let mut p = Pair::in_reset(small());
         for side in 0..2 {
             p.attr[side].av.traffic_class = class;
-            for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
-                p.step_to(side, state);
-            }
+            p.connect(side);
         }
-        write(&mut p, 10);
+        p.write(1, 10);
         p.run();
         assert!(p.log.iter().all(|f| f.traffic_class == out), "{class:#x}");
     }
@@ -168,29 +161,20 @@ fn the_paths_own_traffic_class_goes_out() {
 #[test]
 fn forged_notifications_change_nothing() {
     let mut p = Pair::new(small());
-    write(&mut p, 5000);
+    p.write(1, 5000);
     marked(&mut p);
     p.pump(1);
     let cnp = p.log.iter().find(|f| f.headers.bth.opcode == Opcode::CNP).unwrap().clone();
     let dropped = |p: &Pair, why| p.sides[0].qp.counters().dropped(why);
-    let packet = |headers, src| Packet {
-        src,
-        dst: gid(0),
-        traffic_class: 0,
-        hop_limit: 64,
-        mtu: None,
-        headers,
-        payload: &[0; 16],
-    };
-    p.inject_packet(0, &packet(cnp.headers, gid(7)));
+    p.inject_headers(0, gid(7), cnp.headers, &[0; 16]);
     assert_eq!(dropped(&p, DropReason::Source), 1);
     let mut other = cnp.headers;
     other.bth.dest_qpn = 0x99;
-    p.inject_packet(0, &packet(other, gid(1)));
+    p.inject_headers(0, gid(1), other, &[0; 16]);
     assert_eq!(dropped(&p, DropReason::DestQpn), 1);
     let mut p = Pair::in_reset(small());
     p.step_to(0, QpState::Init);
-    p.inject_packet(0, &packet(cnp.headers, gid(1)));
+    p.inject_headers(0, gid(1), cnp.headers, &[0; 16]);
     assert_eq!(dropped(&p, DropReason::State), 1);
     assert_eq!(p.sides[0].qp.counters().cnps, 0);
 }

@@ -4,10 +4,6 @@ use crate::wr::{MwBind, Payload, SendFlags, SendOp, Sge};
 use crate::*;
 use std::vec::Vec;
 
-fn statuses(completions: &[Completion]) -> Vec<(u64, WcStatus)> {
-    completions.iter().map(|c| (c.wr_id, c.status)).collect()
-}
-
 fn post_bad_key(p: &mut Pair, wr_id: u64, op: SendOp, len: u32) {
     let sges = [Sge { addr: BASE, length: len, lkey: 0x1234_5600 }];
     p.stage(0, wr_id, op, SendFlags::empty(), Payload::Sges(&sges)).unwrap();
@@ -26,16 +22,16 @@ fn a_bad_local_key_fails_after_what_went_before() {
     assert!(p.sides[0].completions.is_empty(), "the first is not acknowledged yet");
     p.run();
     assert_eq!(
-        statuses(&p.sides[0].sends()),
+        p.sides[0].sent(),
         [(1, WcStatus::Success), (2, WcStatus::LocProtErr), (3, WcStatus::WrFlushErr)]
     );
-    assert_eq!(statuses(&p.sides[0].recvs()), [(9, WcStatus::WrFlushErr)]);
+    assert_eq!(p.sides[0].received(), [(9, WcStatus::WrFlushErr)]);
     assert_eq!(p.sides[0].qp.first_error().map(|c| c.vendor_err()), Some(1));
     // Further posts are accepted and flushed.
     p.post(0, 4, SendOp::Send, 0, 0);
     p.recv(0, 10, 0, 10);
-    assert_eq!(statuses(&p.sides[0].sends()), [(4, WcStatus::WrFlushErr)]);
-    assert_eq!(statuses(&p.sides[0].recvs()), [(10, WcStatus::WrFlushErr)]);
+    assert_eq!(p.sides[0].sent(), [(4, WcStatus::WrFlushErr)]);
+    assert_eq!(p.sides[0].received(), [(10, WcStatus::WrFlushErr)]);
 }
 
 #[test]
@@ -53,7 +49,7 @@ fn memory_that_vanishes_fails_the_request() {
         p.post(0, 3, SendOp::Send, 0, 10);
         p.run();
         assert_eq!(
-            statuses(&p.sides[0].sends()),
+            p.sides[0].sent(),
             [(1, WcStatus::Success), (2, WcStatus::LocProtErr), (3, WcStatus::WrFlushErr)]
         );
         assert_eq!(p.sides[0].qp.state(), state);
@@ -82,7 +78,7 @@ fn nothing_begins_after_memory_that_vanished() {
         p.run();
         let flushed = WcStatus::WrFlushErr;
         assert_eq!(
-            statuses(&p.sides[0].sends()),
+            p.sides[0].sent(),
             [(1, WcStatus::Success), (2, WcStatus::LocProtErr), (3, flushed), (4, flushed)]
         );
     }
@@ -98,21 +94,18 @@ fn a_send_error_on_ud_stops_sending_only() {
     p.post(0, 1, SendOp::Send, 0, 4097);
     p.post(0, 2, SendOp::Send, 0, 10);
     p.run();
-    assert_eq!(
-        statuses(&p.sides[0].sends()),
-        [(1, WcStatus::LocLenErr), (2, WcStatus::WrFlushErr)]
-    );
+    assert_eq!(p.sides[0].sent(), [(1, WcStatus::LocLenErr), (2, WcStatus::WrFlushErr)]);
     assert_eq!(p.sides[0].qp.state(), QpState::Sqe);
     p.post(0, 3, SendOp::Send, 0, 10);
-    assert_eq!(statuses(&p.sides[0].sends()), [(3, WcStatus::WrFlushErr)]);
+    assert_eq!(p.sides[0].sent(), [(3, WcStatus::WrFlushErr)]);
     p.post(1, 1, SendOp::Send, 0, 10);
     p.run();
-    assert_eq!(statuses(&p.sides[0].recvs()), [(20, WcStatus::Success)], "receiving goes on");
+    assert_eq!(p.sides[0].received(), all_good([20]), "receiving goes on");
     p.step_to(0, QpState::Rts);
     p.post(0, 4, SendOp::Send, 0, 10);
     p.run();
-    assert_eq!(statuses(&p.sides[0].sends()), [(4, WcStatus::Success)]);
-    assert_eq!(statuses(&p.sides[1].recvs()), [(20, WcStatus::Success)]);
+    assert_eq!(p.sides[0].sent(), all_good([4]));
+    assert_eq!(p.sides[1].received(), all_good([20]));
 }
 
 #[test]
@@ -139,10 +132,10 @@ fn the_consumers_own_error_flushes_everything_in_order() {
         [WcOpcode::RdmaWrite, WcOpcode::RdmaRead, WcOpcode::FetchAdd]
     );
     assert_eq!(done[0].cause.as_deref(), Some(&Cause::Flushed { first: None }));
-    assert_eq!(statuses(&p.sides[0].recvs()), [30, 31, 32].map(|i| (i, WcStatus::WrFlushErr)));
+    assert_eq!(p.sides[0].received(), [30, 31, 32].map(|i| (i, WcStatus::WrFlushErr)));
     p.commit(0);
     assert_eq!(
-        statuses(&p.sides[0].sends()),
+        p.sides[0].sent(),
         [(4, WcStatus::WrFlushErr)],
         "staged before, flushed at the commit"
     );
@@ -174,7 +167,7 @@ fn failing_from_outside_is_fatal_once() {
     assert!(
         matches!(&p.sides[0].events[..], [QpEvent::Fatal(c)] if **c == Cause::CqOverflow { depth: 3 })
     );
-    assert_eq!(statuses(&p.sides[0].sends()), [(1, WcStatus::WrFlushErr)]);
+    assert_eq!(p.sides[0].sent(), [(1, WcStatus::WrFlushErr)]);
 }
 
 #[test]
@@ -183,7 +176,7 @@ fn requests_that_cannot_be_are_refused_or_fail() {
     let to = p.sides[1].remote(0);
     p.post(0, 1, SendOp::Read(to), 0, 10);
     p.run();
-    assert_eq!(statuses(&p.sides[0].sends()), [(1, WcStatus::LocQpOpErr)]);
+    assert_eq!(p.sides[0].sent(), [(1, WcStatus::LocQpOpErr)]);
 
     let mut p = Pair::new(Setup::new(QpType::Rc));
     let sges = [p.sides[0].sge(0, 1); 5];
@@ -193,7 +186,7 @@ fn requests_that_cannot_be_are_refused_or_fail() {
     p.stage(0, 1, SendOp::Write(to), SendFlags::empty(), Payload::Sges(&sges)).unwrap();
     p.commit(0);
     p.run();
-    assert_eq!(statuses(&p.sides[0].sends()), [(1, WcStatus::LocLenErr)]);
+    assert_eq!(p.sides[0].sent(), [(1, WcStatus::LocLenErr)]);
 
     for (qp_type, op) in [
         (QpType::Uc, SendOp::Read(to)),

@@ -115,16 +115,7 @@ fn flood(p: &mut Pair, forgery: &Forgery) {
         if forgery.headers.bth.opcode.carries_payload() { &[0xee; 8] } else { &[] };
     for _ in 0..FLOOD {
         let Forgery { src, headers, .. } = *forgery;
-        let packet = Packet {
-            src,
-            dst: gid(1),
-            traffic_class: 0,
-            hop_limit: 64,
-            mtu: None,
-            headers,
-            payload,
-        };
-        p.inject_packet(1, &packet);
+        p.inject_headers(1, src, headers, payload);
     }
     let after = p.sides[1].qp.counters();
     for reason in DropReason::ALL {
@@ -200,16 +191,7 @@ fn requests_ahead_of_the_window_draw_one_nak() {
     let expected = p.sides[1].qp.inside().expected;
     for by in 1..=FLOOD as u32 {
         let headers = request(&p, Operation::WriteOnly, expected + by * 4095);
-        let packet = Packet {
-            src: gid(0),
-            dst: gid(1),
-            traffic_class: 0,
-            hop_limit: 64,
-            mtu: None,
-            headers,
-            payload: &[0xee; 8],
-        };
-        p.inject_packet(1, &packet);
+        p.inject_headers(1, gid(0), headers, &[0xee; 8]);
     }
     let counters = p.sides[1].qp.counters();
     assert_eq!((counters.naks_sent, counters.dropped(DropReason::Sequence)), (1, FLOOD - 1));
@@ -240,17 +222,8 @@ fn a_wrong_key_touches_nothing() {
         ];
         rkeys.into_iter().flatten().for_each(|rkey| *rkey = key);
         let payload: &[u8] = if operation == Operation::WriteOnly { &[0xee; 8] } else { &[] };
-        let packet = Packet {
-            src: gid(0),
-            dst: gid(1),
-            traffic_class: 0,
-            hop_limit: 64,
-            mtu: None,
-            headers,
-            payload,
-        };
         for _ in 0..FLOOD {
-            p.inject_packet(1, &packet);
+            p.inject_headers(1, gid(0), headers, payload);
         }
         let counters = p.sides[1].qp.counters();
         assert_eq!(

@@ -242,6 +242,14 @@ impl Side {
     pub(crate) fn recvs(&mut self) -> Vec<Completion> {
         self.take(|r| r != CqRef::Send)
     }
+    /// Id and status of the completions of the send queue, taken.
+    pub(crate) fn sent(&mut self) -> Vec<(u64, WcStatus)> {
+        statuses(&self.sends())
+    }
+    /// The same of receives.
+    pub(crate) fn received(&mut self) -> Vec<(u64, WcStatus)> {
+        statuses(&self.recvs())
+    }
     fn take(&mut self, which: impl Fn(CqRef) -> bool) -> Vec<Completion> {
         let (taken, kept) = self.completions.drain(..).partition(|(r, _)| which(*r));
         self.completions = kept;
@@ -268,6 +276,15 @@ impl Side {
         self.settle();
         result
     }
+}
+
+pub(crate) fn statuses(completions: &[Completion]) -> Vec<(u64, WcStatus)> {
+    completions.iter().map(|c| (c.wr_id, c.status)).collect()
+}
+
+/// Success of each.
+pub(crate) fn all_good<const N: usize>(ids: [u64; N]) -> [(u64, WcStatus); N] {
+    ids.map(|id| (id, WcStatus::Success))
 }
 
 fn pattern(i: usize, seed: u8) -> u8 {
@@ -314,12 +331,16 @@ impl Pair {
     /// Connected, in RTS.
     pub(crate) fn new(setup: Setup) -> Pair {
         let mut pair = Pair::in_reset(setup);
-        for side in 0..2 {
-            for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
-                pair.step_to(side, state);
-            }
-        }
+        pair.connect(0);
+        pair.connect(1);
         pair
+    }
+
+    /// From RESET to RTS.
+    pub(crate) fn connect(&mut self, side: usize) {
+        for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
+            self.step_to(side, state);
+        }
     }
 
     pub(crate) fn in_reset(setup: Setup) -> Pair {
@@ -390,6 +411,12 @@ impl Pair {
     /// Posts a signaled request of one entry, or none.
     pub(crate) fn post(&mut self, side: usize, wr_id: u64, op: SendOp, at: usize, len: usize) {
         self.post_flags(side, wr_id, op, at, len, SendFlags::SIGNALED);
+    }
+
+    /// Posts a signaled WRITE from side 0 to the start of the other arena.
+    pub(crate) fn write(&mut self, wr_id: u64, len: usize) {
+        let to = self.sides[1].remote(0);
+        self.post(0, wr_id, SendOp::Write(to), 0, len);
     }
 
     pub(crate) fn post_flags(

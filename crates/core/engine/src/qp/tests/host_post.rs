@@ -3,7 +3,6 @@ use super::harness::*;
 use crate::keys::{MwType, Region, RegionKind};
 use crate::wr::{Payload, SendFlags, SendOp, Sge};
 use crate::*;
-use std::vec::Vec;
 
 fn rc() -> Pair {
     Pair::new(Setup::new(QpType::Rc))
@@ -26,10 +25,6 @@ fn is_offered(p: &Pair) -> bool {
 fn done(p: &mut Pair, wr_id: u64, flags: SendFlags, read: Option<u32>) -> Option<Completion> {
     let opcode = if read.is_some() { WcOpcode::RdmaRead } else { WcOpcode::RdmaWrite };
     p.sides[0].qp.host_posted(wr_id, flags, opcode, read.unwrap_or(0))
-}
-
-fn statuses(completions: &[Completion]) -> Vec<(u64, WcStatus)> {
-    completions.iter().map(|c| (c.wr_id, c.status)).collect()
 }
 
 #[test]
@@ -71,12 +66,12 @@ fn packets_go_on_behind_it() {
         p.pump(0);
         assert!(!is_offered(&p), "a SEND is on its way");
         p.run();
-        assert_eq!(statuses(&p.sides[0].sends()), [(100 + round, WcStatus::Success)]);
+        assert_eq!(p.sides[0].sent(), [(100 + round, WcStatus::Success)]);
         assert!(p.sides[1].holds(5000, 3000, 5));
         let to = p.sides[1].remote(0);
         p.post(0, 1, SendOp::Read(to), 0, 2000);
         p.run();
-        assert_eq!(statuses(&p.sides[0].sends()), [(1, WcStatus::Success)]);
+        assert_eq!(p.sides[0].sent(), all_good([1]));
         p.sides[0].fill(0, 3000, 5);
     }
     assert_eq!(p.sides[0].qp.counters().one_sided, 150);

@@ -99,18 +99,13 @@ fn perform(p: &mut Pair) -> usize {
     }
 }
 
-fn statuses(completions: &[Completion]) -> Vec<(u64, WcStatus)> {
-    completions.iter().map(|c| (c.wr_id, c.status)).collect()
-}
-
 #[test]
 fn only_the_oldest_and_only_when_nothing_is_on_its_way() {
     let mut p = rc();
-    let to = p.sides[1].remote(0);
     assert!(!is_offered(&mut p, 0), "nothing is posted");
     p.recv(1, 9, 0, 100);
     p.post(0, 1, SendOp::Send, 0, 10);
-    p.post(0, 2, SendOp::Write(to), 0, 10);
+    p.write(2, 10);
     assert!(!is_offered(&mut p, 0), "a SEND is a packet");
     assert_eq!(p.sides[0].qp.counters().one_sided, 0);
     // The SEND leaves, and the host stops there: the next request waits for the ACK.
@@ -122,16 +117,16 @@ fn only_the_oldest_and_only_when_nothing_is_on_its_way() {
     p.recv(1, 9, 0, 100);
     p.post(0, 1, SendOp::Send, 0, 10);
     p.pump(0);
-    p.post(0, 2, SendOp::Write(to), 0, 10);
+    p.write(2, 10);
     assert!(!is_offered(&mut p, 0), "the SEND is not acknowledged");
     p.deliver();
     p.pump(1);
     assert!(!is_offered(&mut p, 0), "its ACK is on its way");
     p.deliver();
     assert!(is_offered(&mut p, 0));
-    assert_eq!(statuses(&p.sides[0].sends()), [(1, WcStatus::Success)]);
+    assert_eq!(p.sides[0].sent(), all_good([1]));
     assert_eq!(perform(&mut p), 1);
-    assert_eq!(statuses(&p.sides[0].sends()), [(2, WcStatus::Success)]);
+    assert_eq!(p.sides[0].sent(), all_good([2]));
 }
 
 /// A host that cannot perform a request lets the request go as a packet. Then the host is offered
@@ -182,7 +177,7 @@ fn states_and_transports_that_have_none() {
     p.post(0, 2, SendOp::Write(to), 0, 8);
     assert!(!is_offered(&mut p, 0), "in ERR it is flushed");
     let flushed = [(1, WcStatus::WrFlushErr), (2, WcStatus::WrFlushErr)];
-    assert_eq!(statuses(&p.sides[0].sends()), flushed);
+    assert_eq!(p.sides[0].sent(), flushed);
     p.step_to(0, QpState::Reset);
     assert!(!is_offered(&mut p, 0));
 }
@@ -233,7 +228,7 @@ fn what_is_wrong_is_left_to_the_packet_path() {
         p.commit(0);
         assert!(!is_offered(&mut p, 0), "{what}");
         p.run();
-        assert_eq!(statuses(&p.sides[0].sends()), [(1, status)], "{what}");
+        assert_eq!(p.sides[0].sent(), [(1, status)], "{what}");
     }
     // The longest possible message.
     let mut p = rc();
@@ -272,15 +267,14 @@ fn without_credit_for_reads_there_are_only_writes() {
     p.post(0, 2, SendOp::Read(to), 0, 8);
     assert!(!is_offered(&mut p, 0));
     p.run();
-    assert_eq!(statuses(&p.sides[0].sends()), [(1, WcStatus::Success), (2, WcStatus::LocQpOpErr)]);
+    assert_eq!(p.sides[0].sent(), [(1, WcStatus::Success), (2, WcStatus::LocQpOpErr)]);
 }
 
 #[test]
 fn not_while_the_peer_is_not_ready_nor_while_a_key_changes() {
     let mut p = rc();
-    let to = p.sides[1].remote(0);
     p.post(0, 1, SendOp::Send, 0, 8);
-    p.post(0, 2, SendOp::Write(to), 0, 8);
+    p.write(2, 8);
     p.pump(0);
     while p.deliver() || p.pump(1) > 0 {}
     assert_eq!(p.sides[0].qp.counters().rnr_naks, 1, "RNR");
@@ -291,7 +285,7 @@ fn not_while_the_peer_is_not_ready_nor_while_a_key_changes() {
     let mr = p.sides[0].key;
     let bind = MwBind { mw, new_key: mw ^ 1, mr, addr: BASE, len: 8, access: Access::REMOTE_WRITE };
     p.post(0, 1, SendOp::BindMw(bind), 0, 0);
-    p.post(0, 2, SendOp::Write(to), 0, 8);
+    p.write(2, 8);
     assert!(!is_offered(&mut p, 0), "a bind is not one-sided");
     let s = &mut p.sides[0];
     let Output::Key(op) = s.qp.poll_output(&p.now, &s.keys, &mut s.effects) else { panic!() };
@@ -303,8 +297,8 @@ fn not_while_the_peer_is_not_ready_nor_while_a_key_changes() {
     // An invalidate waits for all earlier requests, and there are none.
     p.post(0, 3, SendOp::LocalInv(mw ^ 1), 0, 0);
     p.run();
-    let good = [1, 2, 3].map(|id| (id, WcStatus::Success));
-    assert_eq!(statuses(&p.sides[0].sends()), good);
+    let good = all_good([1, 2, 3]);
+    assert_eq!(p.sides[0].sent(), good);
 }
 
 #[test]
@@ -389,33 +383,21 @@ fn neighbours_by_packets_keep_order_and_numbers() {
             p.run();
         } else {
             // Only the SEND goes by packets.
-            let (mut sent, now) = (0, p.now);
-            while sent < 2 {
+            let now = p.now;
+            for _ in 0..2 {
                 let s = &mut p.sides[0];
                 let Output::Packet(t) = s.qp.poll_output(&now, &s.keys, &mut s.effects) else {
                     panic!("two packets")
                 };
-                let (headers, payload) = (t.headers, vec![0; t.payload.len()]);
-                let (src, dst) = (gid(0), gid(1));
-                let payload = &payload[..];
-                let packet = Packet {
-                    src,
-                    dst,
-                    traffic_class: 0,
-                    hop_limit: 64,
-                    mtu: None,
-                    headers: *headers,
-                    payload,
-                };
-                p.inject_packet(1, &packet);
-                sent += 1;
+                let (headers, payload) = (*t.headers, vec![0; t.payload.len()]);
+                p.inject_headers(1, gid(0), headers, &payload);
             }
             p.pump(1);
             while p.deliver() {}
             assert_eq!(perform(&mut p), 2);
         }
     }
-    assert_eq!(statuses(&p.sides[0].sends()), posted);
+    assert_eq!(p.sides[0].sent(), posted);
     assert_eq!(p.sides[1].recvs().len(), 20);
     assert_eq!(
         (0..20).map(|i| p.sides[1].u64_at(i * 8)).collect::<Vec<_>>(),
@@ -459,7 +441,7 @@ fn a_fence_finds_nothing_to_wait_for() {
     assert_eq!(p.count(0, |_| true), 1);
     while p.deliver() || p.pump(1) > 0 {}
     assert_eq!(perform(&mut p), 1);
-    assert_eq!(statuses(&p.sides[0].sends()), [1, 2, 3, 4].map(|id| (id, WcStatus::Success)));
+    assert_eq!(p.sides[0].sent(), all_good([1, 2, 3, 4]));
 }
 
 #[test]
@@ -483,7 +465,7 @@ fn the_queue_drains_and_holds_as_many_as_it_says() {
     p.step_to(0, QpState::Rts);
     p.post(0, 2, SendOp::Write(to), 0, 8);
     assert_eq!(perform(&mut p), 1);
-    assert_eq!(statuses(&p.sides[0].sends()), [(1, WcStatus::Success), (2, WcStatus::Success)]);
+    assert_eq!(p.sides[0].sent(), all_good([1, 2]));
 }
 
 /// Longer than requests to an ended process wait.
@@ -499,10 +481,9 @@ fn peer_ends(p: &mut Pair) {
 #[test]
 fn a_peer_that_has_ended_fails_what_waits_and_what_arrives() {
     let mut p = rc();
-    let to = p.sides[1].remote(0);
     p.recv(0, 30, 0, 100);
     p.post(0, 1, SendOp::Send, 0, 10);
-    p.post(0, 2, SendOp::Write(to), 0, 10);
+    p.write(2, 10);
     p.pump(0);
     peer_ends(&mut p);
     // The program first polls earlier completions, and may still post.
@@ -520,7 +501,7 @@ fn a_peer_that_has_ended_fails_what_waits_and_what_arrives() {
         matches!(done[0].cause.as_deref(), Some(Cause::PeerEnded { dest_qpn, .. }) if *dest_qpn == QPN[1])
     );
     assert_eq!(p.sides[0].qp.state(), QpState::Err);
-    assert_eq!(statuses(&p.sides[0].recvs()), [(30, WcStatus::WrFlushErr)]);
+    assert_eq!(p.sides[0].received(), [(30, WcStatus::WrFlushErr)]);
     assert!(p.sides[0].qp.poll_timeout().is_none());
 
     // Nothing is outstanding: receives stay, and the first request fails.
@@ -531,44 +512,29 @@ fn a_peer_that_has_ended_fails_what_waits_and_what_arrives() {
     assert!(p.sides[0].qp.poll_timeout().is_none());
     assert_eq!(p.sides[0].qp.state(), QpState::Rts);
     assert!(p.sides[0].completions.is_empty() && p.sides[0].events.is_empty());
-    p.post(0, 1, SendOp::Write(to), 0, 10);
+    p.write(1, 10);
     assert!(!is_offered(&mut p, 0), "memory of a process that has ended is nobody's");
     p.post(0, 2, SendOp::Send, 0, 10);
     assert_eq!(p.pump(0), 0);
     peer_ends(&mut p);
-    assert_eq!(
-        statuses(&p.sides[0].sends()),
-        [(1, WcStatus::RetryExcErr), (2, WcStatus::WrFlushErr)]
-    );
-    assert_eq!(statuses(&p.sides[0].recvs()), [(30, WcStatus::WrFlushErr)]);
+    assert_eq!(p.sides[0].sent(), [(1, WcStatus::RetryExcErr), (2, WcStatus::WrFlushErr)]);
+    assert_eq!(p.sides[0].received(), [(30, WcStatus::WrFlushErr)]);
 
     // RESET forgets the end of the peer.
     p.step_to(0, QpState::Reset);
-    for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
-        p.step_to(0, state);
-    }
+    p.connect(0);
     p.sides[1].fill(0, 10, 1);
     p.sides[0].fill(0, 10, 4);
-    p.post(0, 3, SendOp::Write(to), 0, 10);
+    p.write(3, 10);
     assert_eq!(perform(&mut p), 1);
     assert!(p.sides[1].holds(0, 10, 4));
     p.recv(1, 1, 0, 100);
-    p.sides[1]
-        .qp
-        .modify(
-            &QpAttr { state: QpState::Reset, ..p.attr[1] },
-            AttrMask::STATE,
-            &LIMITS,
-            &mut p.sides[1].effects,
-        )
-        .unwrap();
-    for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
-        p.step_to(1, state);
-    }
+    p.step_to(1, QpState::Reset);
+    p.connect(1);
     p.recv(1, 1, 0, 100);
     p.post(0, 4, SendOp::Send, 0, 10);
     p.run();
-    assert_eq!(statuses(&p.sides[0].sends()), [(3, WcStatus::Success), (4, WcStatus::Success)]);
+    assert_eq!(p.sides[0].sent(), all_good([3, 4]));
 }
 
 #[test]
@@ -584,7 +550,7 @@ fn a_peer_that_has_ended_in_other_states() {
     p.post(0, 1, SendOp::Send, 0, 10);
     p.pump(0);
     p.advance(AFTER_FAREWELL);
-    assert_eq!(statuses(&p.sides[0].sends()), [(1, WcStatus::RetryExcErr)]);
+    assert_eq!(p.sides[0].sent(), [(1, WcStatus::RetryExcErr)]);
     // While it drains.
     let mut p = rc();
     p.post(0, 1, SendOp::Send, 0, 10);
@@ -592,13 +558,13 @@ fn a_peer_that_has_ended_in_other_states() {
     p.step_to(0, QpState::Sqd);
     peer_ends(&mut p);
     p.advance(AFTER_FAREWELL);
-    assert_eq!(statuses(&p.sides[0].sends()), [(1, WcStatus::RetryExcErr)]);
+    assert_eq!(p.sides[0].sent(), [(1, WcStatus::RetryExcErr)]);
     // Transports without acknowledgements do not care.
     let mut p = Pair::new(Setup::new(QpType::Uc));
     p.recv(1, 1, 0, 100);
     peer_ends(&mut p);
     p.post(0, 1, SendOp::Send, 0, 10);
     p.run();
-    assert_eq!(statuses(&p.sides[0].sends()), [(1, WcStatus::Success)]);
+    assert_eq!(p.sides[0].sent(), all_good([1]));
     assert_eq!(p.count(0, |f| f.op() == Operation::SendOnly), 1);
 }

@@ -57,9 +57,8 @@ fn posting_before_rts_is_refused() {
 #[test]
 fn draining_ends_what_was_begun_and_begins_nothing() {
     let mut p = Pair::new(Setup::new(QpType::Rc));
-    let to = p.sides[1].remote(0);
-    p.post(0, 1, SendOp::Write(to), 0, 500_000);
-    p.post(0, 2, SendOp::Write(to), 0, 10);
+    p.write(1, 500_000);
+    p.write(2, 10);
     p.pump(0);
     let attr = QpAttr { state: QpState::Sqd, en_sqd_async_notify: true, ..p.attr[0] };
     p.sides[0].modify(&attr, AttrMask::EN_SQD_ASYNC_NOTIFY).unwrap();
@@ -70,7 +69,7 @@ fn draining_ends_what_was_begun_and_begins_nothing() {
     assert_eq!(p.sides[0].events, [QpEvent::SqDrained]);
     assert!(!p.sides[0].qp.query().sq_draining);
     // Posting is allowed, and the request waits.
-    p.post(0, 3, SendOp::Write(to), 0, 10);
+    p.write(3, 10);
     p.run();
     assert!(p.sides[0].completions.is_empty());
     p.step_to(0, QpState::Rts);
@@ -86,9 +85,8 @@ fn draining_ends_what_was_begun_and_begins_nothing() {
 fn reset_forgets_and_starts_again() {
     let mut p = Pair::new(Setup::new(QpType::Rc));
     for round in 0..3 {
-        let to = p.sides[1].remote(0);
         p.recv(0, 1, 0, 10);
-        p.post(0, 1, SendOp::Write(to), 0, 10);
+        p.write(1, 10);
         p.pump(0);
         p.net.clear();
         for side in 0..2 {
@@ -96,11 +94,9 @@ fn reset_forgets_and_starts_again() {
             assert!(p.sides[side].completions.is_empty(), "round {round}");
             assert_eq!(p.sides[side].qp.poll_timeout(), None);
             assert_eq!(p.sides[side].qp.query().cap, Setup::new(QpType::Rc).cap);
-            for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
-                p.step_to(side, state);
-            }
+            p.connect(side);
         }
-        p.post(0, 2, SendOp::Write(to), 0, 3000);
+        p.write(2, 3000);
         p.run();
         assert_eq!(ids(&p.sides[0].sends()), [2], "round {round}");
     }
@@ -123,8 +119,7 @@ fn the_first_packet_in_rtr_is_announced() {
         p.step_to(1, state);
     }
     p.step_to(0, QpState::Rts);
-    let to = p.sides[1].remote(0);
-    p.post(0, 1, SendOp::Write(to), 0, 5000);
+    p.write(1, 5000);
     p.run();
     assert_eq!(p.sides[1].events, [QpEvent::CommEst]);
     assert_eq!(ids(&p.sides[0].sends()), [1], "RTR answers");
@@ -150,16 +145,7 @@ fn packets_that_do_not_belong_are_counted_and_dropped() {
         let (mut headers, payload) = adverb_wire::Headers::parse(&good.bytes).unwrap();
         let mut src = gid(0);
         change(&mut headers, &mut src);
-        let packet = Packet {
-            src,
-            dst: gid(1),
-            traffic_class: 0,
-            hop_limit: 64,
-            mtu: None,
-            headers,
-            payload,
-        };
-        p.inject_packet(1, &packet);
+        p.inject_headers(1, src, headers, payload);
         expected[i] += 1;
         let counters = p.sides[1].qp.counters();
         assert_eq!(counters.dropped(reason), 1, "{reason:?}");
@@ -169,16 +155,7 @@ fn packets_that_do_not_belong_are_counted_and_dropped() {
     // A packet of a limited member of the default partition is accepted.
     let (mut headers, payload) = adverb_wire::Headers::parse(&good.bytes).unwrap();
     headers.bth.pkey = 0x7fff;
-    let packet = Packet {
-        src: gid(0),
-        dst: gid(1),
-        traffic_class: 0,
-        hop_limit: 64,
-        mtu: None,
-        headers,
-        payload,
-    };
-    p.inject_packet(1, &packet);
+    p.inject_headers(1, gid(0), headers, payload);
     assert!(p.sides[1].holds(5000, 10, 1));
     p.step_to(1, QpState::Err);
     p.inject(&good);

@@ -158,9 +158,7 @@ fn reset_returns_to_the_network() {
     for side in [0, 1] {
         p.step_to(side, QpState::Reset);
         p.link_mtu[side] = None;
-        for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
-            p.step_to(side, state);
-        }
+        p.connect(side);
     }
     p.recv(1, 7, 0, 10_000);
     p.post(0, 1, SendOp::Send, 0, 5000);

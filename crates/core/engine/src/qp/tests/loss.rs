@@ -6,19 +6,25 @@ use adverb_wire::{Operation, Reth, Syndrome};
 use std::boxed::Box;
 use std::vec::Vec;
 
-/// Drops the `n`th packet (from 0) selected by a predicate, once.
-pub(super) fn drop_nth(
+/// Gives a fate to the `n`th packet (from 0) selected by a predicate, once.
+pub(super) fn nth(
     n: usize,
+    fate: Fate,
     which: impl Fn(&Flying) -> bool + 'static,
 ) -> Box<dyn FnMut(&Flying) -> Fate> {
     let mut seen = 0;
     Box::new(move |f| {
-        if !which(f) {
-            return Fate::Deliver;
-        }
-        seen += 1;
-        if seen == n + 1 { Fate::Drop } else { Fate::Deliver }
+        seen += usize::from(which(f));
+        if which(f) && seen == n + 1 { fate } else { Fate::Deliver }
     })
+}
+
+/// Drops the `n`th packet.
+pub(super) fn drop_nth(
+    n: usize,
+    which: impl Fn(&Flying) -> bool + 'static,
+) -> Box<dyn FnMut(&Flying) -> Fate> {
+    nth(n, Fate::Drop, which)
 }
 
 fn all_ops(p: &mut Pair) {
@@ -37,11 +43,11 @@ fn all_ops(p: &mut Pair) {
 }
 
 fn check_all_ops(p: &mut Pair, what: &str) {
-    let done: Vec<_> = p.sides[0].sends().iter().map(|c| (c.wr_id, c.status)).collect();
+    let done = p.sides[0].sent();
     let all: Vec<_> = (1..=6).map(|i| (i, WcStatus::Success)).collect();
     assert_eq!(done, all, "{what}");
-    let got: Vec<_> = p.sides[1].recvs().iter().map(|c| (c.wr_id, c.status)).collect();
-    assert_eq!(got, [(100, WcStatus::Success), (101, WcStatus::Success)], "{what}");
+    let got = p.sides[1].received();
+    assert_eq!(got, all_good([100, 101]), "{what}");
     assert!(p.sides[1].holds(10_000, 5000, 21), "{what}");
     assert!(p.sides[1].holds(30_000, 5000, 21), "{what}");
     assert!(p.sides[0].holds(100_000, 5000, 21), "{what}");
@@ -72,22 +78,18 @@ fn any_single_loss_is_repaired() {
 #[test]
 fn any_single_repetition_or_delay_is_harmless() {
     for fate in [Fate::Twice, Fate::Late(1), Fate::Late(7), Fate::Late(60)] {
-        for nth in 0..45 {
+        for lost in 0..45 {
             let mut p = Pair::new(small());
-            let mut seen = 0;
-            p.fate = Box::new(move |_| {
-                seen += 1;
-                if seen == nth + 1 { fate } else { Fate::Deliver }
-            });
+            p.fate = nth(lost, fate, |_| true);
             all_ops(&mut p);
             p.run_timed();
-            check_all_ops(&mut p, &std::format!("packet {nth} {fate:?}"));
+            check_all_ops(&mut p, &std::format!("packet {lost} {fate:?}"));
         }
     }
 }
 
 /// Random numbers from a seed (xorshift).
-fn dice(seed: u64) -> impl FnMut() -> u64 {
+pub(super) fn dice(seed: u64) -> impl FnMut() -> u64 {
     let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     move || {
         x ^= x << 13;
@@ -212,8 +214,7 @@ fn a_responder_may_forget_what_lies_before_the_last_part_asked_for() {
 fn a_gap_draws_one_nak_and_one_restart() {
     let mut p = Pair::new(small());
     p.fate = drop_nth(2, |f| f.from == 0);
-    let to = p.sides[1].remote(0);
-    p.post(0, 1, SendOp::Write(to), 0, 10 * 1024);
+    p.write(1, 10 * 1024);
     p.run();
     assert_eq!(p.sides[0].sends().len(), 1, "without waiting for the timer");
     let nak = |f: &Flying| matches!(f.headers.aeth.map(|a| a.syndrome), Some(Syndrome::Nak(_)));

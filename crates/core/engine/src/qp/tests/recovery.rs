@@ -15,8 +15,7 @@ const RTT: Duration = Duration::from_micros(50);
 /// A connection with a measured round trip: one request was answered after [`RTT`].
 fn acquainted(setup: Setup) -> Pair {
     let mut p = Pair::new(setup);
-    let to = p.sides[1].remote(0);
-    p.post(0, 99, SendOp::Write(to), 0, 10);
+    p.write(99, 10);
     p.pump(0);
     p.advance(RTT);
     p.run();
@@ -67,8 +66,7 @@ fn after_an_rnr_nak_a_gap_draws_none() {
 fn a_second_nak_counts_after_a_round_trip() {
     let mut p = acquainted(small());
     p.fate = drop_nth(0, |f| f.from == 0);
-    let to = p.sides[1].remote(0);
-    p.post(0, 1, SendOp::Write(to), 0, 5 * 1024);
+    p.write(1, 5 * 1024);
     p.pump(0);
     while p.deliver() {}
     p.pump(1);
@@ -96,8 +94,7 @@ fn the_tail_is_sent_again_before_the_timeout_and_costs_no_retry() {
         // 0: the last packet; 1: its ACK.
         let mut p = acquainted(Setup { retry_cnt: 0, ..small() });
         p.fate = drop_nth(if lost == 0 { 2 } else { 0 }, move |f| f.from == lost);
-        let to = p.sides[1].remote(0);
-        p.post(0, 1, SendOp::Write(to), 0, 3000);
+        p.write(1, 3000);
         p.run();
         assert!(wait(&p).is_some_and(|w| w <= Duration::from_millis(1)), "{:?}", wait(&p));
         p.run_timed();
@@ -116,9 +113,8 @@ fn probes_do_not_count() {
     for retry_cnt in [0, 2, 7] {
         let mut p = acquainted(Setup { retry_cnt, ..small() });
         p.fate = Box::new(|_| Fate::Drop);
-        let to = p.sides[1].remote(0);
         let start = p.now;
-        p.post(0, 1, SendOp::Write(to), 0, 10);
+        p.write(1, 10);
         let mut waits = Vec::new();
         while p.sides[0].completions.is_empty() {
             p.run();
@@ -143,14 +139,13 @@ fn probes_do_not_count() {
 fn no_probe_without_a_measure_or_a_timer() {
     let mut p = acquainted(Setup { timeout: 0, ..small() });
     p.fate = Box::new(|_| Fate::Drop);
-    let to = p.sides[1].remote(0);
-    p.post(0, 1, SendOp::Write(to), 0, 10);
+    p.write(1, 10);
     p.run();
     assert_eq!(wait(&p), None);
 
     let mut p = Pair::new(small());
     p.fate = Box::new(|_| Fate::Drop);
-    p.post(0, 1, SendOp::Write(to), 0, 10);
+    p.write(1, 10);
     p.run();
     assert_eq!(wait(&p), Some(T));
 }
@@ -182,8 +177,7 @@ fn the_timeout_is_between_t_and_four() {
     for code in 1..=31u8 {
         let mut p = Pair::new(Setup { timeout: code, retry_cnt: 1, ..small() });
         p.fate = Box::new(|_| Fate::Drop);
-        let to = p.sides[1].remote(0);
-        p.post(0, 1, SendOp::Write(to), 0, 10);
+        p.write(1, 10);
         let t = Duration::from_nanos(ack_timeout_ns(code).unwrap());
         for _ in 0..2 {
             p.run();

@@ -1,7 +1,7 @@
 //! Packets before earlier packets: buffered for their turn, within bounds, and reported if the
 //! missing packets are lost and not late.
 use super::harness::*;
-use super::loss::small;
+use super::loss::{nth, small};
 use super::responder_world::{Request, TARGET, World};
 use crate::qp::reorder::{MOST, REACH};
 use crate::qp::{Qp, ReorderMemory};
@@ -10,7 +10,6 @@ use crate::{AttrMask, Effects, QpAttr, QpState, WcStatus};
 use adverb_wire::{NakCode, Operation::*, Syndrome};
 use alloc::sync::Arc;
 use core::time::Duration;
-use std::boxed::Box;
 use std::vec::Vec;
 
 const ACK: Syndrome = Syndrome::ACK_NO_CREDITS;
@@ -217,11 +216,7 @@ fn late_read_responses_are_put_in_order() {
         for by in [1, 3, 20] {
             let mut p = Pair::new(small());
             p.sides[1].fill(0, 10 * 1024, 9);
-            let mut seen = 0;
-            p.fate = Box::new(move |f| {
-                seen += usize::from(f.from == 1);
-                if f.from == 1 && seen == late + 1 { Fate::Late(by) } else { Fate::Deliver }
-            });
+            p.fate = nth(late, Fate::Late(by), |f| f.from == 1);
             let from = p.sides[1].remote(0);
             p.post(0, 1, SendOp::Read(from), 50_000, 10 * 1024);
             p.run_timed();

@@ -1,6 +1,7 @@
 //! Answers without a request: for all packets of a peer, each request completes once and nothing
 //! panics.
 use super::harness::*;
+use super::loss::dice;
 use crate::wr::SendOp;
 use crate::*;
 use adverb_wire::{
@@ -8,17 +9,7 @@ use adverb_wire::{
 };
 use core::time::Duration;
 
-struct Dice(u64);
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % sides
-    }
-}
-
-fn answer(dice: &mut Dice, first: u32) -> Headers {
+fn answer(roll: &mut dyn FnMut(u64) -> u64, first: u32) -> Headers {
     let operation = [
         Operation::Acknowledge,
         Operation::AtomicAcknowledge,
@@ -26,26 +17,26 @@ fn answer(dice: &mut Dice, first: u32) -> Headers {
         Operation::ReadResponseMiddle,
         Operation::ReadResponseLast,
         Operation::ReadResponseOnly,
-    ][dice.roll(6) as usize];
+    ][roll(6) as usize];
     let opcode = Opcode::new(Transport::Rc, operation).unwrap();
-    let psn = match dice.roll(4) {
-        0 => dice.roll(1 << 24) as u32,
-        _ => first.wrapping_add(dice.roll(24) as u32),
+    let psn = match roll(4) {
+        0 => roll(1 << 24) as u32,
+        _ => first.wrapping_add(roll(24) as u32),
     };
     let mut h = Headers::new(Bth::new(opcode, QPN[0], Psn::new(psn)));
     if opcode.has_aeth() {
-        let syndrome = match dice.roll(40) {
+        let syndrome = match roll(40) {
             0 => Syndrome::Nak(NakCode::RemoteAccess),
             1 => Syndrome::Nak(NakCode::InvalidRequest),
             2..6 => Syndrome::Nak(NakCode::PsnSequence),
-            6..10 => Syndrome::RnrNak { timer: dice.roll(32) as u8 },
-            10..12 => Syndrome::from_u8(dice.roll(256) as u8),
+            6..10 => Syndrome::RnrNak { timer: roll(32) as u8 },
+            10..12 => Syndrome::from_u8(roll(256) as u8),
             _ => Syndrome::ACK_NO_CREDITS,
         };
-        h.aeth = Some(Aeth { syndrome, msn: dice.roll(1 << 24) as u32 });
+        h.aeth = Some(Aeth { syndrome, msn: roll(1 << 24) as u32 });
     }
     if opcode.has_atomic_ack_eth() {
-        h.atomic_ack = Some(AtomicAckEth { original: dice.roll(1 << 40) });
+        h.atomic_ack = Some(AtomicAckEth { original: roll(1 << 40) });
     }
     h
 }
@@ -53,43 +44,35 @@ fn answer(dice: &mut Dice, first: u32) -> Headers {
 #[test]
 fn forged_answers_complete_each_request_once_at_most() {
     for seed in 1..600u64 {
-        let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut dice = dice(seed);
+        let mut roll = |sides| (dice() >> 11) % sides;
         let setup = Setup { mtu: PathMtu::Mtu256, max_inflight: 4000, ..Setup::new(QpType::Rc) };
         let mut p = Pair::new(setup);
         let remote = p.sides[1].remote(0);
         let (mut posted, mut completed) = (0, 0);
         let data = [7; 256];
         for _ in 0..300 {
-            match dice.roll(12) {
+            match roll(12) {
                 0 | 1 if posted - completed < 60 => {
                     let op = [
                         SendOp::Send,
                         SendOp::Write(remote),
                         SendOp::Read(remote),
                         SendOp::FetchAdd { remote, add: 1 },
-                    ][dice.roll(4) as usize];
-                    let len = if dice.roll(2) == 0 { 256 } else { 1500 };
+                    ][roll(4) as usize];
+                    let len = if roll(2) == 0 { 256 } else { 1500 };
                     p.post(0, posted, op, 0, len);
                     posted += 1;
                 }
-                2 => p.advance(Duration::from_millis(dice.roll(50))),
+                2 => p.advance(Duration::from_millis(roll(50))),
                 3 | 4 => drop(p.pump(0)),
                 _ => {
                     let first = setup.psn + completed as u32 * 2;
-                    let headers = answer(&mut dice, first);
-                    let len = [0, 255, 256, 256, 220][dice.roll(5) as usize];
+                    let headers = answer(&mut roll, first);
+                    let len = [0, 255, 256, 256, 220][roll(5) as usize];
                     let payload =
                         &data[..if headers.bth.opcode.carries_payload() { len } else { 0 }];
-                    let packet = Packet {
-                        src: gid(1),
-                        dst: gid(0),
-                        traffic_class: 0,
-                        hop_limit: 64,
-                        mtu: None,
-                        headers,
-                        payload,
-                    };
-                    p.inject_packet(0, &packet);
+                    p.inject_headers(0, gid(1), headers, payload);
                 }
             }
             for c in p.sides[0].sends() {

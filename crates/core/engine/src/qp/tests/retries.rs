@@ -50,9 +50,8 @@ fn progress_resets_the_retry_counter() {
         n += usize::from(f.from == 0);
         if f.from == 0 && n % 2 == 1 { Fate::Drop } else { Fate::Deliver }
     });
-    let to = p.sides[1].remote(0);
     for i in 0..5 {
-        p.post(0, i, SendOp::Write(to), 0, 10);
+        p.write(i, 10);
         p.run_timed();
     }
     assert_eq!(p.sides[0].sends().len(), 5);
@@ -63,13 +62,12 @@ fn progress_resets_the_retry_counter() {
 #[test]
 fn the_time_of_the_last_answer_is_told() {
     let mut p = Pair::new(Setup { retry_cnt: 1, ..small() });
-    let to = p.sides[1].remote(0);
-    p.post(0, 1, SendOp::Write(to), 0, 10);
+    p.write(1, 10);
     p.run_timed();
     let heard = p.now;
     p.advance(Duration::from_secs(3));
     p.fate = Box::new(|_| Fate::Drop);
-    p.post(0, 2, SendOp::Write(to), 0, 10);
+    p.write(2, 10);
     p.run_timed();
     let done = p.sides[0].sends();
     match done[1].cause.as_deref() {
@@ -84,8 +82,7 @@ fn the_time_of_the_last_answer_is_told() {
 fn timeout_zero_waits_forever() {
     let mut p = Pair::new(Setup { timeout: 0, ..small() });
     p.fate = Box::new(|_| Fate::Drop);
-    let to = p.sides[1].remote(0);
-    p.post(0, 1, SendOp::Write(to), 0, 10);
+    p.write(1, 10);
     p.run_timed();
     assert_eq!(p.sides[0].qp.poll_timeout(), None);
     p.advance(Duration::from_secs(3600));

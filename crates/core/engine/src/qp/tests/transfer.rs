@@ -440,11 +440,10 @@ fn an_invalidate_waits_for_what_went_before() {
         len: 64,
         access: Access::REMOTE_READ,
     };
-    let to = p.sides[1].remote(0);
     p.post(0, 1, SendOp::BindMw(bind), 0, 0);
-    p.post(0, 2, SendOp::Write(to), 0, 10);
+    p.write(2, 10);
     p.post(0, 3, SendOp::LocalInv(mw ^ 1), 0, 0);
-    p.post(0, 4, SendOp::Write(to), 0, 10);
+    p.write(4, 10);
     p.pump(0);
     assert_eq!((p.sides[0].key_ops, p.count(0, |_| true)), (1, 1));
     p.run();

@@ -62,9 +62,7 @@ impl Pair {
                                 let from = bytes.len();
                                 bytes.resize(from + r.len as usize, 0);
                                 assert_ne!(r.len, 0);
-                                if let Err(e) = memory.read(*r, &mut bytes[from..]) {
-                                    fault = Some(e);
-                                }
+                                fault = memory.read(*r, &mut bytes[from..]).err().or(fault);
                             }
                         }
                     }
@@ -135,7 +133,16 @@ impl Pair {
         self.inject_packet(1 - flying.from, &packet);
     }
 
-    pub(crate) fn inject_packet(&mut self, to: usize, packet: &Packet<'_>) {
+    /// Hands a packet with these headers to a side.
+    pub(crate) fn inject_headers(&mut self, to: usize, src: Gid, headers: Headers, payload: &[u8]) {
+        let (dst, traffic_class, hop_limit, mtu) = (gid(to), 0, 64, None);
+        self.inject_packet(
+            to,
+            &Packet { src, dst, traffic_class, hop_limit, mtu, headers, payload },
+        );
+    }
+
+    fn inject_packet(&mut self, to: usize, packet: &Packet<'_>) {
         let s = &mut self.sides[to];
         let memory = PagedMemory { keys: &s.keys, memory: &s.arena };
         let mut env = Env {
