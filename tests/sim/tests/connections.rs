@@ -46,6 +46,7 @@ fn seeds_reach_every_end() {
         "Unanswered { message: Req",
         "Unanswered { message: Rep",
         "TimewaitExit",
+        "SidrReply",
         " dies",
     ] {
         assert!(seen.contains(due), "no seed of {SEEDS} leads to {due:?}");

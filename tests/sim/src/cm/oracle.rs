@@ -15,6 +15,8 @@ pub(super) enum EndOutcome {
     Ended(Ending),
     /// The program destroyed the id of an established connection.
     LetGo,
+    /// A lookup was answered.
+    LookedUp,
     /// The process died.
     Died,
 }
@@ -31,6 +33,8 @@ pub(super) struct AttemptEnd {
     /// Passive end with agreement: its host and queue pair.
     pub queue_pair: Option<(usize, u32)>,
     pub outcome: Option<EndOutcome>,
+    /// The time-wait is over.
+    pub rested: bool,
     /// For an end that left: DREQs and REJs lost by the network, and whether the network carried
     /// any of them.
     pub dreqs_lost: u32,

@@ -1,12 +1,14 @@
 //! A process: its endpoint, and the ids and queue pairs of its program.
 use super::Config;
+use super::net::address;
 use super::oracle::{Attempt, AttemptEnd};
 use crate::rng::Rng;
 use adverb_cm::{Endpoint, Id};
 use std::collections::{BTreeMap, VecDeque};
 
-/// The service of every process, and a service without a listener.
+/// The services of every process, for connections and for lookups, and a service without a listener.
 pub(super) const SERVICE: u64 = 0x0106_1c06;
+pub(super) const DATAGRAMS: u64 = 0x0111_1c07;
 pub(super) const NOBODY: u64 = 0x0106_0001;
 /// Bits of the process's prefix in queue pair numbers.
 pub(super) const PREFIX_BITS: u8 = 10;
@@ -15,7 +17,10 @@ pub(super) const PREFIX_BITS: u8 = 10;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Plan {
     Connect,
+    /// Asks for a queue pair of a datagram service.
+    Lookup,
     Answer(Id),
+    AnswerLookup(Id),
     Confirm(Id),
     /// Data arrived before the RTU.
     Heard(Id),
@@ -69,8 +74,8 @@ impl Process {
             max_requests: config.backlog,
             ..adverb_cm::Config::default()
         });
-        // The first listener of the service cannot be refused.
-        let _ = endpoint.listen(SERVICE, None);
+        // The first listener of a service cannot be refused.
+        let _ = (endpoint.listen(SERVICE, None), endpoint.listen(DATAGRAMS, Some(address(host))));
         let free = (0..config.numbers).map(|n| prefix << 14 | n).collect();
         Process {
             host,

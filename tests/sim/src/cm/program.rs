@@ -1,15 +1,18 @@
 //! A program that takes the usual steps of a connection, and sometimes other steps.
 use super::net::{address, host_of};
 use super::oracle::{Attempt, AttemptEnd, EndOutcome};
-use super::process::{Mine, NOBODY, Plan, SERVICE};
+use super::process::{DATAGRAMS, Mine, NOBODY, Plan, SERVICE};
 use super::world::World;
 use crate::verdict::{Check, Violation, ensure};
-use adverb_cm::mad::{Rep, Req};
+use adverb_cm::mad::{Rep, SidrStatus};
 use adverb_cm::{
     Accept, ConnectRequest, Data, Ece, Ending, Event, Id, MAD_LEN, MadKind, Path, QpKind,
-    RejectReason, State, Timing,
+    RejectReason, SidrAnswer, SidrRequest, State, Timing,
 };
 use std::time::Duration;
+
+/// Queue pair and Q_Key in the answers to lookups.
+const LOOKED_UP: (u32, u32) = (7, 8);
 
 fn words(attempt: usize, side: usize) -> Vec<u8> {
     format!("farewell {side} of {attempt}").into_bytes()
@@ -99,9 +102,11 @@ impl World {
         }
         self.mix(who as u64);
         match plan {
-            Plan::Connect if self.winding_up => {}
+            Plan::Connect | Plan::Lookup if self.winding_up => {}
             Plan::Connect => self.connect(who)?,
+            Plan::Lookup => self.lookup(who)?,
             Plan::Answer(id) => self.answer(who, id)?,
+            Plan::AnswerLookup(id) => self.answer_lookup(who, id)?,
             Plan::Confirm(id) => self.confirm(who, id)?,
             Plan::Heard(id) => self.heard(who, id)?,
             Plan::Data(id) => self.send_data(who, id),
@@ -116,9 +121,15 @@ impl World {
         self.settle(who)
     }
 
-    fn connect(&mut self, who: usize) -> Check {
+    /// The path to another host.
+    fn elsewhere(&mut self, who: usize) -> Path {
         let host = self.processes[who].host;
         let to = (host + 1 + self.rng.index(self.config.hosts - 1)) % self.config.hosts;
+        Path { local: address(host), remote: address(to) }
+    }
+
+    fn connect(&mut self, who: usize) -> Check {
+        let (host, path) = (self.processes[who].host, self.elsewhere(who));
         let (number, hasty) = (self.attempts.len(), self.config.hasty);
         let Some(qpn) = self.processes[who].number(hasty, number) else {
             // All numbers are taken: the program tries later.
@@ -127,7 +138,6 @@ impl World {
         };
         self.attempts
             .push(Attempt { farewell: [words(number, 0), words(number, 1)], ..Attempt::default() });
-        let path = Path { local: address(host), remote: address(to) };
         let nobody = self.wild() && self.rng.chance(300);
         let request = request(path, if nobody { NOBODY } else { SERVICE }, host, qpn, number);
         let now = self.now;
@@ -135,7 +145,8 @@ impl World {
         ensure!(self.ids.insert(id), "{id:?} is given out twice");
         self.note(|| {
             format!(
-                "process {who}: {id:?} is connection {number}, queue pair {qpn:#x}, to host {to}"
+                "process {who}: {id:?} is connection {number}, queue pair {qpn:#x}, to {}",
+                path.remote
             )
         });
         let mine = Mine { attempt: number, passive: None, qpn: Some(qpn), peer: None };
@@ -146,9 +157,49 @@ impl World {
         Ok(())
     }
 
+    fn lookup(&mut self, who: usize) -> Check {
+        let (number, path) = (self.attempts.len(), self.elsewhere(who));
+        self.attempts.push(Attempt::default());
+        let service_id = if self.rng.chance(200) { NOBODY } else { DATAGRAMS };
+        let (pkey, timing, private_data) = (0xffff, Timing::LINUX, data(number));
+        let request = SidrRequest { path, service_id, pkey, timing, private_data };
+        let id = self.processes[who].endpoint.sidr_request(self.now, &request).map_err(refused)?;
+        ensure!(self.ids.insert(id), "{id:?} is given out twice");
+        let mine = Mine { attempt: number, passive: None, qpn: None, peer: None };
+        self.processes[who].mine.insert(id, mine);
+        Ok(())
+    }
+
+    /// Answers a lookup, destroys the id, or leaves the request for its repetition.
+    fn answer_lookup(&mut self, who: usize, id: Id) -> Check {
+        let now = self.now;
+        let Some(mine) = self.processes[who].mine.get(&id).cloned() else { return Ok(()) };
+        let wild = self.wild();
+        if wild && self.rng.chance(500) {
+            return self.let_go(who, id);
+        }
+        let endpoint = &mut self.processes[who].endpoint;
+        if wild {
+            endpoint.drop_request(id).map_err(refused)?;
+        } else {
+            let answer = SidrAnswer { qpn: LOOKED_UP.0, qkey: LOOKED_UP.1, ..Default::default() };
+            endpoint.sidr_reply(id, &answer).map_err(refused)?;
+            endpoint.release(now, id).map_err(refused)?;
+        }
+        self.processes[who].mine.remove(&id);
+        mine.end(&mut self.attempts).over(EndOutcome::LookedUp)
+    }
+
     fn on_event(&mut self, who: usize, id: Id, event: Event) -> Check {
         match event {
-            Event::Request { path, req, .. } => return self.on_request(who, id, path, &req),
+            Event::Request { path, req, .. } => {
+                let peer = Some((host_of(path.remote), req.qpn));
+                return self.on_request(who, id, &req.private_data.0, peer, Plan::Answer(id));
+            }
+            Event::SidrRequest { req, .. } => {
+                let plan = Plan::AnswerLookup(id);
+                return self.on_request(who, id, &req.private_data.0, None, plan);
+            }
             Event::Delayed(_) => return Ok(()),
             _ => {}
         }
@@ -171,11 +222,17 @@ impl World {
                 return Ok(());
             }
             Event::TimewaitExit => {
-                ensure!(end.outcome.is_some(), "time-wait of a connection that stands: {end:?}");
+                let ended = end.outcome.is_some() && !std::mem::replace(&mut end.rested, true);
+                ensure!(ended, "time-wait of a connection that stands, or twice: {end:?}");
                 return Ok(());
             }
             Event::Rejected(_) => EndOutcome::Rejected,
             Event::Unanswered { .. } => EndOutcome::Unanswered,
+            Event::SidrReply(rep) => {
+                let right = rep.status() != SidrStatus::SUCCESS || (rep.qpn, rep.qkey) == LOOKED_UP;
+                ensure!(right, "an answer that nobody gave: {rep:?}");
+                EndOutcome::LookedUp
+            }
             Event::Disconnected(ending) => {
                 // A DREQ may overtake the RTU, and a refusal ends an accepted request.
                 ensure!(
@@ -197,16 +254,23 @@ impl World {
         Ok(())
     }
 
-    fn on_request(&mut self, who: usize, id: Id, path: Path, req: &Req) -> Check {
+    /// A request or a lookup of an attempt, which the private data names.
+    fn on_request(
+        &mut self,
+        who: usize,
+        id: Id,
+        private_data: &[u8],
+        peer: Option<(usize, u32)>,
+        plan: Plan,
+    ) -> Check {
         ensure!(self.ids.insert(id), "{id:?} is given out twice");
-        let attempt = attempt_of(&req.private_data.0)?;
+        let attempt = attempt_of(private_data)?;
         ensure!(attempt < self.attempts.len(), "a request of nobody's");
         let passive = self.attempts[attempt].passive.len();
         self.attempts[attempt].passive.push(AttemptEnd::default());
-        let peer = Some((host_of(path.remote), req.qpn));
         let mine = Mine { attempt, passive: Some(passive), qpn: None, peer };
         self.processes[who].mine.insert(id, mine);
-        self.plan_soon(who, Plan::Answer(id));
+        self.plan_soon(who, plan);
         Ok(())
     }
 
@@ -297,7 +361,15 @@ impl World {
             return Ok(());
         }
         if self.wild() {
-            return self.let_go(who, id);
+            if self.rng.chance(500) {
+                return self.let_go(who, id);
+            }
+            let reason = RejectReason::CONSUMER_DEFINED;
+            self.processes[who].endpoint.reject(id, reason, b"", b"no").map_err(refused)?;
+            mine.end(&mut self.attempts).over(EndOutcome::GaveUp)?;
+            self.quiet(who, id);
+            self.plan_soon(who, Plan::LetGo(id));
+            return Ok(());
         }
         self.processes[who].endpoint.established(id).map_err(refused)?;
         mine.end(&mut self.attempts).made = true;

@@ -1,7 +1,7 @@
 //! The events of a world in virtual time.
 use super::Report;
 use super::net::{Flying, host_of};
-use super::process::{PREFIX_BITS, Process, SERVICE};
+use super::process::{DATAGRAMS, PREFIX_BITS, Process, SERVICE};
 use super::program::mad_words;
 use super::world::World;
 use crate::verdict::{Check, Violation, ensure};
@@ -104,7 +104,7 @@ impl World {
         let way = route(mad).map_err(|e| Violation(format!("a MAD that is none: {e}")))?;
         let is_owner = |p: &Process| match way {
             Route::Id(id) => p.endpoint_prefix() == id.0 >> (32 - u32::from(PREFIX_BITS)),
-            Route::Service(service) => service == SERVICE,
+            Route::Service(service) => [SERVICE, DATAGRAMS].contains(&service),
             Route::All => true,
         };
         let owner = self.processes.iter().position(|p| p.alive && p.host == host && is_owner(p));

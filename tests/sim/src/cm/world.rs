@@ -57,7 +57,9 @@ impl World {
         };
         for who in 0..config.hosts {
             for _ in 0..config.connects {
-                world.plan_within(who, BEGIN_US, Plan::Connect);
+                let lookup = world.rng.chance(150);
+                let plan = if lookup { Plan::Lookup } else { Plan::Connect };
+                world.plan_within(who, BEGIN_US, plan);
             }
         }
         for _ in 0..config.deaths {

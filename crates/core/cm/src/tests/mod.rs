@@ -3,6 +3,5 @@ mod ends;
 mod farewell;
 mod limits;
 mod mads;
-mod network;
 mod pair;
 mod rules;

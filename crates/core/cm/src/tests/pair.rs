@@ -2,7 +2,7 @@
 use crate::mad::{MadKind, Rej};
 use crate::{
     Accept, Config, ConnectRequest, Data, Ece, Endpoint, Event, Id, MAD_LEN, Message, Path, QpKind,
-    SidrRequest, Time, Timing,
+    RejectReason, SidrRequest, Time, Timing,
 };
 use core::net::{IpAddr, Ipv4Addr};
 use core::time::Duration;
@@ -158,6 +158,19 @@ impl Pair {
     }
 }
 
+/// Id and reason of the next event, which is a rejection.
+pub(super) fn rejected(endpoint: &mut Endpoint) -> (Id, RejectReason) {
+    match endpoint.poll_event() {
+        Some((id, Event::Rejected(rejection))) => (id, rejection.reason),
+        other => panic!("not rejected: {other:?}"),
+    }
+}
+
+/// Another process, after the death of the process at one end.
+pub(super) fn reborn() -> Endpoint {
+    Endpoint::new(Config { first: 0x900, transaction: 9, ..Config::default() })
+}
+
 pub(super) fn message(mad: &[u8; MAD_LEN]) -> Message {
     Message::parse(mad).unwrap().1
 }
@@ -169,4 +182,12 @@ pub(super) fn kinds(mads: &[[u8; MAD_LEN]]) -> Vec<MadKind> {
 pub(super) fn rej(mad: &[u8; MAD_LEN]) -> Rej {
     let Message::Rej(rej) = message(mad) else { panic!("no REJ: {:?}", message(mad)) };
     *rej
+}
+
+impl Endpoint {
+    /// Numbers of connections, indexed requests, indexed queue pairs, timers, and waiting requests.
+    pub(crate) fn leftovers(&self) -> (usize, usize, usize, usize, usize) {
+        let timers = self.running_timers();
+        (self.conns.len(), self.by_remote.len(), self.by_qp.len(), timers, self.requests)
+    }
 }
