@@ -286,12 +286,7 @@ impl KeyTable {
         if self.bound_type2 == 0 {
             return;
         }
-        let of_qp = |o: &Object| matches!(o, Object::Window(Window { ty: MwType::Type2, binding: Some(b), .. }) if b.qpn == qpn);
-        for key in self.slots.keys_where(of_qp) {
-            if let Ok((key, window)) = self.window_at(key) {
-                self.set_window(key, Plan { key, binding: None }, window);
-            }
-        }
+        self.unbind(|ty, binding| ty == MwType::Type2 && binding.qpn == qpn);
     }
 
     /// Unbinds all windows of a region (whatever the key's tag), so that the region can be
@@ -300,8 +295,15 @@ impl KeyTable {
         if self.windows_on(mr) == 0 {
             return;
         }
-        let of_region = |o: &Object| matches!(o, Object::Window(Window { binding: Some(b), .. }) if b.mr >> 8 == mr >> 8);
-        for key in self.slots.keys_where(of_region) {
+        self.unbind(|_, binding| binding.mr >> 8 == mr >> 8);
+    }
+
+    fn unbind(&mut self, which: impl Fn(MwType, &Binding) -> bool) {
+        let bound = |object: &Object| match object {
+            Object::Window(Window { ty, binding: Some(binding), .. }) => which(*ty, binding),
+            _ => false,
+        };
+        for key in self.slots.keys_where(bound) {
             if let Ok((key, window)) = self.window_at(key) {
                 self.set_window(key, Plan { key, binding: None }, window);
             }

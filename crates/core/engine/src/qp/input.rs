@@ -1,13 +1,15 @@
-//! Arriving packets.
+//! Arriving packets, and frames of raw packet queue pairs. The host selects the frames for a queue
+//! pair.
 use super::context::ctx;
 use super::ecn::ECN;
 use super::requester::{AnswerEnv, transport_of};
-use super::{DropReason, Env, Kept, Qp, RecvSource};
+use super::{Course, DropReason, Env, Kept, Qp, RecvSource};
 use crate::effects::QpEvent;
+use crate::keys::KeyTable;
 use crate::memory::Memory;
 use crate::packet::Packet;
 use crate::types::{QpState, QpType, Qpn};
-use adverb_wire::{Opcode, QPN_MASK, Time};
+use adverb_wire::{Headers, Opcode, QPN_MASK, Time};
 
 /// The multicast destination of UD packets.
 const MULTICAST_QPN: Qpn = QPN_MASK;
@@ -61,6 +63,59 @@ impl Qp {
         }
         let verdict = self.responder.handle_request(&ctx!(self), env, packet, &mut self.counters);
         self.apply(verdict, env.effects);
+    }
+
+    /// Sets the longest frame of a raw packet queue pair to `max` bytes, with the header and
+    /// without the frame check sequence.
+    #[must_use]
+    pub fn with_frames(mut self, max: u32) -> Self {
+        self.requester.set_frame(max);
+        self
+    }
+
+    /// Does a frame find no receive, although a receive may still be posted?
+    #[must_use]
+    pub fn lacks_receive(&self) -> bool {
+        !matches!(self.attr.state, QpState::Reset | QpState::Init | QpState::Err)
+            && !self.config.uses_srq
+            && !self.responder.has_receive()
+    }
+
+    /// Takes a frame. Without a receive, or with a receive that is too short, the frame is dropped
+    /// and counted.
+    pub fn take_frame<M: Memory + ?Sized, S: RecvSource + ?Sized>(
+        &mut self,
+        env: &mut Env<'_, M, S>,
+        frame: &[u8],
+    ) {
+        let receives = !matches!(self.attr.state, QpState::Reset | QpState::Init | QpState::Err);
+        if self.config.qp_type != QpType::RawPacket || !receives {
+            self.counters.drop(DropReason::State);
+            return;
+        }
+        let verdict = self.responder.handle_frame(&ctx!(self), env, frame, &mut self.counters);
+        self.apply(verdict, env.effects);
+    }
+
+    /// Is a packet with these headers the next packet, and is its payload read by
+    /// [`Memory::write`](crate::Memory::write) alone? The packet must belong to a SEND. A shared
+    /// receive queue with tag matching reads the payload of a first packet; the host has to exclude
+    /// such queues.
+    ///
+    /// The host copies the payload of such a packet from another process straight to its
+    /// destination: [`Qp::handle_packet`] gets a stand-in of the same length, and the host's `write`
+    /// copies the real payload. So no code but `write` may look at the payload.
+    #[must_use]
+    pub fn takes_straight(&self, headers: &Headers) -> bool {
+        matches!(self.attr.state, QpState::Rtr | QpState::Rts | QpState::Sqd)
+            && self.config.qp_type == QpType::Rc
+            && self.responder.takes_straight(headers)
+    }
+
+    /// Where the payloads of the next packets go, from the expected packet on.
+    #[must_use]
+    pub fn course<'a>(&'a self, keys: &'a KeyTable) -> Course<'a> {
+        self.responder.course(keys, self.config.pd)
     }
 
     /// May [`Qp::take_turn`] have a packet or work to do?

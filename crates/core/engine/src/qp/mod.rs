@@ -1,8 +1,7 @@
 //! The queue pair.
 //!
-//! `queue_pair` has [`Qp`]. `congestion`, `ending`, `frames`, `input`, `inside`, `message`,
-//! `modify`, `output` and `straight` add methods to [`Qp`]. The halves, `requester` and
-//! `responder`, do not know [`Qp`].
+//! `queue_pair` has [`Qp`]. `congestion`, `ending`, `input`, `inside`, `modify` and `output` add
+//! methods to [`Qp`]. The halves, `requester` and `responder`, do not know [`Qp`].
 mod ack;
 mod config;
 mod congestion;
@@ -11,7 +10,6 @@ mod counters;
 mod ecn;
 mod ending;
 mod env;
-mod frames;
 mod input;
 mod inside;
 mod modify;
@@ -22,7 +20,6 @@ mod reorder;
 mod requester;
 mod responder;
 mod send_queue;
-mod straight;
 #[cfg(test)]
 mod tests;
 mod verdict;

@@ -81,22 +81,28 @@ impl Requester {
         effects: &mut Effects,
     ) -> Option<Arc<Cause>> {
         let failure = self.failure.take_if(|f| f.idx == self.sq.head)?;
-        let wqe = self.sq.wqe(failure.idx);
-        let completion = Completion::failure(
-            wqe.wr_id,
-            config.qpn,
-            wqe.wc_opcode(),
-            failure.status,
-            Arc::clone(&failure.cause),
-        );
+        self.complete_failed(config, failure.status, &failure.cause, effects);
+        Some(failure.cause)
+    }
+
+    /// Completes the oldest request with a failure.
+    fn complete_failed(
+        &mut self,
+        config: &QpConfig,
+        status: WcStatus,
+        cause: &Arc<Cause>,
+        effects: &mut Effects,
+    ) {
+        let wqe = self.sq.wqe(self.sq.head);
+        let (wr_id, opcode, cause) = (wqe.wr_id, wqe.wc_opcode(), Arc::clone(cause));
         if config.counted {
-            effects.count_sent(wqe.wc_opcode(), wqe.len, false);
+            effects.count_sent(opcode, wqe.len, false);
         }
         if let Some(cq) = wqe.failure_cq() {
+            let completion = Completion::failure(wr_id, config.qpn, opcode, status, cause);
             effects.completions.push((cq, completion));
         }
         self.sq.head += 1;
-        Some(failure.cause)
     }
 
     /// Completes all requests that were committed with `IBV_WC_WR_FLUSH_ERR`, in order (IBTA
@@ -109,22 +115,7 @@ impl Requester {
         counters: &mut Counters,
     ) {
         while self.sq.head < self.sq.posted {
-            let wqe = self.sq.wqe(self.sq.head);
-            let (wr_id, opcode) = (wqe.wr_id, wqe.wc_opcode());
-            if config.counted {
-                effects.count_sent(opcode, wqe.len, false);
-            }
-            let completion = Completion::failure(
-                wr_id,
-                config.qpn,
-                opcode,
-                WcStatus::WrFlushErr,
-                Arc::clone(cause),
-            );
-            if let Some(cq) = wqe.failure_cq() {
-                effects.completions.push((cq, completion));
-            }
-            self.sq.head += 1;
+            self.complete_failed(config, WcStatus::WrFlushErr, cause, effects);
         }
         self.next_start = self.sq.posted;
         self.quiesce(counters);
