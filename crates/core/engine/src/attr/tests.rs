@@ -59,121 +59,94 @@ fn mask(names: &str) -> AttrMask {
         .collect()
 }
 
-/// The manual's tables, written a second time by QP type: (from, to, needed, allowed besides).
-fn expected(ty: QpType) -> Vec<(QpState, QpState, AttrMask, AttrMask)> {
-    use QpState::*;
-    let text: &[(QpState, QpState, &str, &str)] = match ty {
-        QpType::Rc => &[
-            (Reset, Init, "PKEY_INDEX PORT ACCESS_FLAGS", ""),
-            (Init, Init, "", "PKEY_INDEX PORT ACCESS_FLAGS"),
-            (
-                Init,
-                Rtr,
-                "AV PATH_MTU DEST_QPN RQ_PSN MAX_DEST_RD_ATOMIC MIN_RNR_TIMER",
-                "ALT_PATH ACCESS_FLAGS PKEY_INDEX",
-            ),
-            (
-                Rtr,
-                Rts,
-                "TIMEOUT RETRY_CNT RNR_RETRY SQ_PSN MAX_QP_RD_ATOMIC",
-                "CUR_STATE ALT_PATH ACCESS_FLAGS MIN_RNR_TIMER PATH_MIG_STATE",
-            ),
-            (Rts, Rts, "", "CUR_STATE ALT_PATH ACCESS_FLAGS MIN_RNR_TIMER PATH_MIG_STATE"),
-            (Rts, Sqd, "", "EN_SQD_ASYNC_NOTIFY"),
-            (
-                Sqd,
-                Sqd,
-                "",
-                "PORT AV TIMEOUT RETRY_CNT RNR_RETRY MAX_QP_RD_ATOMIC MAX_DEST_RD_ATOMIC ALT_PATH ACCESS_FLAGS \
-                 PKEY_INDEX MIN_RNR_TIMER PATH_MIG_STATE",
-            ),
-            (Sqd, Rts, "", "CUR_STATE ALT_PATH ACCESS_FLAGS MIN_RNR_TIMER PATH_MIG_STATE"),
-        ],
-        QpType::Uc => &[
-            (Reset, Init, "PKEY_INDEX PORT ACCESS_FLAGS", ""),
-            (Init, Init, "", "PKEY_INDEX PORT ACCESS_FLAGS"),
-            (Init, Rtr, "AV PATH_MTU DEST_QPN RQ_PSN", "ALT_PATH ACCESS_FLAGS PKEY_INDEX"),
-            (Rtr, Rts, "SQ_PSN", "CUR_STATE ALT_PATH ACCESS_FLAGS PATH_MIG_STATE"),
-            (Rts, Rts, "", "CUR_STATE ALT_PATH ACCESS_FLAGS PATH_MIG_STATE"),
-            (Rts, Sqd, "", "EN_SQD_ASYNC_NOTIFY"),
-            (Sqd, Sqd, "", "AV ALT_PATH ACCESS_FLAGS PKEY_INDEX PATH_MIG_STATE"),
-            (Sqd, Rts, "", "CUR_STATE ALT_PATH ACCESS_FLAGS PATH_MIG_STATE"),
-            (Sqe, Rts, "", "CUR_STATE ACCESS_FLAGS"),
-        ],
-        QpType::Ud => &[
-            (Reset, Init, "PKEY_INDEX PORT QKEY", ""),
-            (Init, Init, "", "PKEY_INDEX PORT QKEY"),
-            (Init, Rtr, "", "PKEY_INDEX QKEY"),
-            (Rtr, Rts, "SQ_PSN", "CUR_STATE QKEY"),
-            (Rts, Rts, "", "CUR_STATE QKEY"),
-            (Rts, Sqd, "", "EN_SQD_ASYNC_NOTIFY"),
-            (Sqd, Sqd, "", "PKEY_INDEX QKEY"),
-            (Sqd, Rts, "", "CUR_STATE QKEY"),
-            (Sqe, Rts, "", "CUR_STATE QKEY"),
-        ],
+/// The manual's tables, written a second time by QP type: from, to, needed / allowed besides.
+fn table(ty: QpType) -> &'static str {
+    match ty {
+        QpType::Rc => {
+            "Reset Init PKEY_INDEX PORT ACCESS_FLAGS /;
+             Init Init / PKEY_INDEX PORT ACCESS_FLAGS;
+             Init Rtr AV PATH_MTU DEST_QPN RQ_PSN MAX_DEST_RD_ATOMIC MIN_RNR_TIMER
+                / ALT_PATH ACCESS_FLAGS PKEY_INDEX;
+             Rtr Rts TIMEOUT RETRY_CNT RNR_RETRY SQ_PSN MAX_QP_RD_ATOMIC
+                / CUR_STATE ALT_PATH ACCESS_FLAGS MIN_RNR_TIMER PATH_MIG_STATE;
+             Rts Rts / CUR_STATE ALT_PATH ACCESS_FLAGS MIN_RNR_TIMER PATH_MIG_STATE;
+             Rts Sqd / EN_SQD_ASYNC_NOTIFY;
+             Sqd Sqd / PORT AV TIMEOUT RETRY_CNT RNR_RETRY MAX_QP_RD_ATOMIC MAX_DEST_RD_ATOMIC ALT_PATH
+                ACCESS_FLAGS PKEY_INDEX MIN_RNR_TIMER PATH_MIG_STATE;
+             Sqd Rts / CUR_STATE ALT_PATH ACCESS_FLAGS MIN_RNR_TIMER PATH_MIG_STATE"
+        }
+        QpType::Uc => {
+            "Reset Init PKEY_INDEX PORT ACCESS_FLAGS /;
+             Init Init / PKEY_INDEX PORT ACCESS_FLAGS;
+             Init Rtr AV PATH_MTU DEST_QPN RQ_PSN / ALT_PATH ACCESS_FLAGS PKEY_INDEX;
+             Rtr Rts SQ_PSN / CUR_STATE ALT_PATH ACCESS_FLAGS PATH_MIG_STATE;
+             Rts Rts / CUR_STATE ALT_PATH ACCESS_FLAGS PATH_MIG_STATE;
+             Rts Sqd / EN_SQD_ASYNC_NOTIFY;
+             Sqd Sqd / AV ALT_PATH ACCESS_FLAGS PKEY_INDEX PATH_MIG_STATE;
+             Sqd Rts / CUR_STATE ALT_PATH ACCESS_FLAGS PATH_MIG_STATE;
+             Sqe Rts / CUR_STATE ACCESS_FLAGS"
+        }
+        QpType::Ud => {
+            "Reset Init PKEY_INDEX PORT QKEY /;
+             Init Init / PKEY_INDEX PORT QKEY;
+             Init Rtr / PKEY_INDEX QKEY;
+             Rtr Rts SQ_PSN / CUR_STATE QKEY;
+             Rts Rts / CUR_STATE QKEY;
+             Rts Sqd / EN_SQD_ASYNC_NOTIFY;
+             Sqd Sqd / PKEY_INDEX QKEY;
+             Sqd Rts / CUR_STATE QKEY;
+             Sqe Rts / CUR_STATE QKEY"
+        }
         // `qp_state_table` of Linux.
-        QpType::RawPacket => &[
-            (Reset, Init, "PORT", ""),
-            (Init, Init, "", "PORT"),
-            (Init, Rtr, "", ""),
-            (Rtr, Rts, "", "CUR_STATE"),
-            (Rts, Rts, "", "CUR_STATE"),
-            (Rts, Sqd, "", "EN_SQD_ASYNC_NOTIFY"),
-            (Sqd, Sqd, "", ""),
-            (Sqd, Rts, "", "CUR_STATE"),
-            (Sqe, Rts, "", "CUR_STATE"),
-        ],
-        QpType::XrcSend => &[
-            (Reset, Init, "PKEY_INDEX PORT ACCESS_FLAGS", ""),
-            (Init, Init, "", "PKEY_INDEX PORT ACCESS_FLAGS"),
-            (Init, Rtr, "AV PATH_MTU DEST_QPN RQ_PSN", "ALT_PATH ACCESS_FLAGS PKEY_INDEX"),
-            (
-                Rtr,
-                Rts,
-                "TIMEOUT RETRY_CNT RNR_RETRY SQ_PSN MAX_QP_RD_ATOMIC",
-                "CUR_STATE ALT_PATH ACCESS_FLAGS PATH_MIG_STATE",
-            ),
-            (Rts, Rts, "", "CUR_STATE ALT_PATH ACCESS_FLAGS PATH_MIG_STATE"),
-            (Rts, Sqd, "", "EN_SQD_ASYNC_NOTIFY"),
-            (
-                Sqd,
-                Sqd,
-                "",
-                "PORT AV TIMEOUT RETRY_CNT RNR_RETRY MAX_QP_RD_ATOMIC ALT_PATH ACCESS_FLAGS PKEY_INDEX PATH_MIG_STATE",
-            ),
-            (Sqd, Rts, "", "CUR_STATE ALT_PATH ACCESS_FLAGS PATH_MIG_STATE"),
-        ],
-        QpType::XrcRecv => &[
-            (Reset, Init, "PKEY_INDEX PORT ACCESS_FLAGS", ""),
-            (Init, Init, "", "PKEY_INDEX PORT ACCESS_FLAGS"),
-            (
-                Init,
-                Rtr,
-                "AV PATH_MTU DEST_QPN RQ_PSN MAX_DEST_RD_ATOMIC MIN_RNR_TIMER",
-                "ALT_PATH ACCESS_FLAGS PKEY_INDEX",
-            ),
-            (
-                Rtr,
-                Rts,
-                "TIMEOUT SQ_PSN",
-                "CUR_STATE ALT_PATH ACCESS_FLAGS MIN_RNR_TIMER PATH_MIG_STATE",
-            ),
-            (Rts, Rts, "", "CUR_STATE ALT_PATH ACCESS_FLAGS MIN_RNR_TIMER PATH_MIG_STATE"),
-            (Rts, Sqd, "", "EN_SQD_ASYNC_NOTIFY"),
-            (
-                Sqd,
-                Sqd,
-                "",
-                "PORT AV TIMEOUT MAX_DEST_RD_ATOMIC ALT_PATH ACCESS_FLAGS PKEY_INDEX MIN_RNR_TIMER PATH_MIG_STATE",
-            ),
-            (Sqd, Rts, "", "CUR_STATE ALT_PATH ACCESS_FLAGS MIN_RNR_TIMER PATH_MIG_STATE"),
-        ],
+        QpType::RawPacket => {
+            "Reset Init PORT /; Init Init / PORT; Init Rtr /; Rtr Rts / CUR_STATE; Rts Rts / CUR_STATE;
+             Rts Sqd / EN_SQD_ASYNC_NOTIFY; Sqd Sqd /; Sqd Rts / CUR_STATE; Sqe Rts / CUR_STATE"
+        }
+        QpType::XrcSend => {
+            "Reset Init PKEY_INDEX PORT ACCESS_FLAGS /;
+             Init Init / PKEY_INDEX PORT ACCESS_FLAGS;
+             Init Rtr AV PATH_MTU DEST_QPN RQ_PSN / ALT_PATH ACCESS_FLAGS PKEY_INDEX;
+             Rtr Rts TIMEOUT RETRY_CNT RNR_RETRY SQ_PSN MAX_QP_RD_ATOMIC
+                / CUR_STATE ALT_PATH ACCESS_FLAGS PATH_MIG_STATE;
+             Rts Rts / CUR_STATE ALT_PATH ACCESS_FLAGS PATH_MIG_STATE;
+             Rts Sqd / EN_SQD_ASYNC_NOTIFY;
+             Sqd Sqd / PORT AV TIMEOUT RETRY_CNT RNR_RETRY MAX_QP_RD_ATOMIC ALT_PATH ACCESS_FLAGS PKEY_INDEX
+                PATH_MIG_STATE;
+             Sqd Rts / CUR_STATE ALT_PATH ACCESS_FLAGS PATH_MIG_STATE"
+        }
+        QpType::XrcRecv => {
+            "Reset Init PKEY_INDEX PORT ACCESS_FLAGS /;
+             Init Init / PKEY_INDEX PORT ACCESS_FLAGS;
+             Init Rtr AV PATH_MTU DEST_QPN RQ_PSN MAX_DEST_RD_ATOMIC MIN_RNR_TIMER
+                / ALT_PATH ACCESS_FLAGS PKEY_INDEX;
+             Rtr Rts TIMEOUT SQ_PSN / CUR_STATE ALT_PATH ACCESS_FLAGS MIN_RNR_TIMER PATH_MIG_STATE;
+             Rts Rts / CUR_STATE ALT_PATH ACCESS_FLAGS MIN_RNR_TIMER PATH_MIG_STATE;
+             Rts Sqd / EN_SQD_ASYNC_NOTIFY;
+             Sqd Sqd / PORT AV TIMEOUT MAX_DEST_RD_ATOMIC ALT_PATH ACCESS_FLAGS PKEY_INDEX MIN_RNR_TIMER
+                PATH_MIG_STATE;
+             Sqd Rts / CUR_STATE ALT_PATH ACCESS_FLAGS MIN_RNR_TIMER PATH_MIG_STATE"
+        }
+    }
+}
+
+fn state(name: &str) -> QpState {
+    *STATES.iter().find(|state| std::format!("{state:?}") == name).expect(name)
+}
+
+/// The rows of [`table`], and the transitions that each state has.
+fn expected(ty: QpType) -> Vec<(QpState, QpState, AttrMask, AttrMask)> {
+    let row = |row: &str| {
+        let (needed, allowed) = row.split_once('/').expect("a slash");
+        let [from, to, needed] = std::array::from_fn({
+            let mut words = needed.trim().splitn(3, ' ');
+            move |_| words.next().unwrap_or_default()
+        });
+        (state(from), state(to), mask(needed), mask(allowed))
     };
-    let mut rows: Vec<_> =
-        text.iter().map(|&(f, t, need, take)| (f, t, mask(need), mask(take))).collect();
+    let mut rows: Vec<_> = table(ty).split(';').map(row).collect();
     for from in STATES {
-        rows.push((from, Reset, AttrMask::empty(), AttrMask::empty()));
-        rows.push((from, Err, AttrMask::empty(), AttrMask::empty()));
+        rows.push((from, QpState::Reset, AttrMask::empty(), AttrMask::empty()));
+        rows.push((from, QpState::Err, AttrMask::empty(), AttrMask::empty()));
     }
     rows
 }

@@ -47,6 +47,10 @@ fn invalidate(key: Key) -> KeyOp {
     KeyOp::Invalidate { key, pd: PD, qpn: QPN }
 }
 
+fn remote(t: &KeyTable, key: Key, access: Access, va: u64, len: u32) -> Result<Range, Cause> {
+    t.check_remote(PD, QPN, key, access, va, len)
+}
+
 /// Check and apply refuse alike.
 fn refused(t: &mut KeyTable, op: &KeyOp) -> Cause {
     let checked = t.check_op(op).unwrap_err();
@@ -88,13 +92,13 @@ fn registration_rules() {
     let wraps = Region { iova: u64::MAX - 10, ..region(READ) };
     assert!(matches!(t.register(wraps, 1 << 8), Err(Cause::BadArgument { what: "iova", .. })));
     let zero = t.register(region(ALL | Access::ZERO_BASED), 9 << 8).unwrap();
-    assert_eq!(t.check_remote(PD, QPN, zero, READ, 8, 8).unwrap().addr, 0x7f00_0000_0008);
+    assert_eq!(remote(&t, zero, READ, 8, 8).unwrap().addr, 0x7f00_0000_0008);
 }
 
 #[test]
 fn bounds_are_exact_and_never_wrap() {
     let (t, key) = table(ALL);
-    let at = |va, len| t.check_remote(PD, QPN, key, READ, va, len);
+    let at = |va, len| remote(&t, key, READ, va, len);
     assert_eq!(
         at(BASE, 0x1000).unwrap(),
         Range { addr: 0x7f00_0000_0000, len: 0x1000, kind: RangeKind::Mapped }
@@ -119,15 +123,15 @@ fn whole_address_space_and_null() {
     let mut t = KeyTable::new();
     let odp = Region { iova: 0, addr: 0, len: u64::MAX, kind: RegionKind::OnDemand, ..region(ALL) };
     let odp = t.register(odp, 1 << 8).unwrap();
-    let got = t.check_remote(PD, QPN, odp, WRITE, 0xdead_0000, 16).unwrap();
+    let got = remote(&t, odp, WRITE, 0xdead_0000, 16).unwrap();
     assert_eq!(got, Range { addr: 0xdead_0000, len: 16, kind: RangeKind::OnDemand });
-    assert!(t.check_remote(PD, QPN, odp, WRITE, u64::MAX, 2).is_err());
+    assert!(remote(&t, odp, WRITE, u64::MAX, 2).is_err());
 
     let null = Region { kind: RegionKind::Null, len: 0, ..region(Access::empty()) };
     let null = t.register(null, 2 << 8).unwrap();
     let got = t.check_local(PD, null, Access::LOCAL_WRITE, u64::MAX, 64).unwrap();
     assert_eq!(got, Range { addr: u64::MAX, len: 64, kind: RangeKind::Null });
-    assert!(matches!(t.check_remote(PD, QPN, null, READ, 0, 8), Err(Cause::AccessDenied { .. })));
+    assert!(matches!(remote(&t, null, READ, 0, 8), Err(Cause::AccessDenied { .. })));
     assert_eq!(
         t.check_local(OTHER_PD, null, Access::empty(), 0, 8),
         Err(Cause::WrongPd { key: null })
@@ -138,10 +142,7 @@ fn whole_address_space_and_null() {
 fn tag_pd_and_rights() {
     let (t, key) = table(Access::LOCAL_WRITE | READ);
     let other_tag = key ^ 1;
-    assert_eq!(
-        t.check_remote(PD, QPN, other_tag, READ, BASE, 1),
-        Err(Cause::UnknownKey { key: other_tag })
-    );
+    assert_eq!(remote(&t, other_tag, READ, BASE, 1), Err(Cause::UnknownKey { key: other_tag }));
     let other_index = key ^ 0x100;
     let nothing = Access::empty();
     assert_eq!(
@@ -152,7 +153,7 @@ fn tag_pd_and_rights() {
     assert_eq!(t.check_local(OTHER_PD, key, nothing, BASE, 1), Err(Cause::WrongPd { key }));
     let denied =
         Err(Cause::AccessDenied { key, needed: WRITE, granted: Access::LOCAL_WRITE | READ });
-    assert_eq!(t.check_remote(PD, QPN, key, WRITE, BASE, 1), denied);
+    assert_eq!(remote(&t, key, WRITE, BASE, 1), denied);
     assert_eq!(t.check_remote_key(PD, QPN, key, WRITE), denied.map(drop));
     assert_eq!(t.check_remote_key(PD, QPN, key, READ), Ok(()));
     assert!(t.check_local(PD, key, Access::LOCAL_WRITE, BASE, 1).is_ok());
@@ -169,7 +170,7 @@ fn tag_pd_and_rights() {
 fn zero_length_looks_at_no_key() {
     let t = KeyTable::new();
     let empty = Ok(Range { addr: 77, len: 0, kind: RangeKind::Null });
-    assert_eq!(t.check_remote(PD, QPN, 0xbad, WRITE, 77, 0), empty);
+    assert_eq!(remote(&t, 0xbad, WRITE, 77, 0), empty);
     assert_eq!(t.check_local(PD, 0xbad, Access::LOCAL_WRITE, 77, 0), empty);
     assert_eq!(t.check_remote_key(PD, QPN, 0xbad, WRITE), Err(Cause::UnknownKey { key: 0xbad }));
 }
@@ -181,7 +182,7 @@ fn reregister_and_deregister() {
     t.reregister(key, moved).unwrap();
     assert_eq!(t.region(key), Some(&moved));
     assert!(t.check_remote(OTHER_PD, QPN, key, READ, BASE, 8).is_ok());
-    assert_eq!(t.check_remote(PD, QPN, key, READ, BASE, 8), Err(Cause::WrongPd { key }));
+    assert_eq!(remote(&t, key, READ, BASE, 8), Err(Cause::WrongPd { key }));
     assert!(t.reregister(key, region(WRITE)).is_err());
     assert_eq!(
         t.region(key ^ 3),
@@ -198,29 +199,20 @@ fn reregister_and_deregister() {
 fn type_1_window() {
     let (mut t, mr) = table(ALL);
     let mw = t.alloc_mw(PD, MwType::Type1, 0x77 << 8).unwrap();
-    assert_eq!(t.check_remote(PD, QPN, mw, READ, BASE, 1), Err(Cause::WindowNotUsable { key: mw }));
+    assert_eq!(remote(&t, mw, READ, BASE, 1), Err(Cause::WindowNotUsable { key: mw }));
     let first = bind(mw, mr, READ);
     t.apply(&bind_op(first)).unwrap();
     let key = first.new_key;
     assert_eq!(t.window(mw), Some((MwType::Type1, true)));
-    assert_eq!(
-        t.check_remote(PD, QPN, mw, READ, BASE + 0x100, 1),
-        Err(Cause::UnknownKey { key: mw })
-    );
+    assert_eq!(remote(&t, mw, READ, BASE + 0x100, 1), Err(Cause::UnknownKey { key: mw }));
     let opened = t.check_remote(PD, OTHER_QPN, key, READ, BASE + 0x100, 0x200).unwrap();
     assert_eq!(opened.addr, 0x7f00_0000_0100, "every QP of the PD");
     assert!(matches!(
-        t.check_remote(PD, QPN, key, READ, BASE + 0xff, 1),
+        remote(&t, key, READ, BASE + 0xff, 1),
         Err(Cause::OutOfBounds { start, size: 0x200, .. }) if start == BASE + 0x100
     ));
-    assert!(matches!(
-        t.check_remote(PD, QPN, key, READ, BASE + 0x2ff, 2),
-        Err(Cause::OutOfBounds { .. })
-    ));
-    assert!(matches!(
-        t.check_remote(PD, QPN, key, WRITE, BASE + 0x100, 1),
-        Err(Cause::AccessDenied { .. })
-    ));
+    assert!(matches!(remote(&t, key, READ, BASE + 0x2ff, 2), Err(Cause::OutOfBounds { .. })));
+    assert!(matches!(remote(&t, key, WRITE, BASE + 0x100, 1), Err(Cause::AccessDenied { .. })));
     assert_eq!(
         t.check_remote(OTHER_PD, QPN, key, READ, BASE + 0x100, 1),
         Err(Cause::WrongPd { key })
@@ -240,14 +232,11 @@ fn type_1_window() {
         MwBind { new_key: key ^ 1, access: READ | Access::ZERO_BASED, ..bind(key, mr, READ) };
     t.apply(&bind_op(again)).unwrap();
     assert_eq!(t.windows_on(mr), 1);
-    assert_eq!(t.check_remote(PD, QPN, key ^ 1, READ, 4, 4).unwrap().addr, 0x7f00_0000_0104);
-    assert!(t.check_remote(PD, QPN, key ^ 1, READ, 0x200, 1).is_err());
+    assert_eq!(remote(&t, key ^ 1, READ, 4, 4).unwrap().addr, 0x7f00_0000_0104);
+    assert!(remote(&t, key ^ 1, READ, 0x200, 1).is_err());
     // Length 0 unbinds and looks at no region.
     t.apply(&bind_op(MwBind { len: 0, mr: 0, new_key: key ^ 2, ..again })).unwrap();
-    assert_eq!(
-        t.check_remote(PD, QPN, key ^ 2, READ, 4, 4),
-        Err(Cause::WindowNotUsable { key: key ^ 2 })
-    );
+    assert_eq!(remote(&t, key ^ 2, READ, 4, 4), Err(Cause::WindowNotUsable { key: key ^ 2 }));
     assert!(t.deregister(mr).is_ok());
     t.dealloc_mw(key ^ 2).unwrap();
     assert!(t.is_empty());
@@ -261,7 +250,7 @@ fn type_2_window() {
     let first = bind(mw, mr, WRITE);
     t.apply(&bind_op(first)).unwrap();
     let key = first.new_key;
-    assert!(t.check_remote(PD, QPN, key, WRITE, BASE + 0x100, 1).is_ok());
+    assert!(remote(&t, key, WRITE, BASE + 0x100, 1).is_ok());
     let other = t.check_remote(PD, OTHER_QPN, key, WRITE, BASE + 0x100, 1);
     assert_eq!(other, Err(Cause::WindowNotUsable { key }), "its own QP only");
     assert_eq!(refused(&mut t, &bind_op(bind(key, mr, WRITE))), Cause::InUse { key });
@@ -272,14 +261,11 @@ fn type_2_window() {
     assert_eq!(refused(&mut t, &op), Cause::WrongPd { key });
     assert_eq!(refused(&mut t, &invalidate(mw)), Cause::UnknownKey { key: mw });
     t.apply(&invalidate(key)).unwrap();
-    assert_eq!(
-        t.check_remote(PD, QPN, key, WRITE, BASE + 0x100, 1),
-        Err(Cause::WindowNotUsable { key })
-    );
+    assert_eq!(remote(&t, key, WRITE, BASE + 0x100, 1), Err(Cause::WindowNotUsable { key }));
     assert_eq!(refused(&mut t, &invalidate(key)), Cause::WindowNotUsable { key }, "NDK-6");
     // Free again: bound again and found by index, although the consumer holds an old tag.
     t.apply(&bind_op(MwBind { new_key: mw ^ 9, ..first })).unwrap();
-    assert!(t.check_remote(PD, QPN, mw ^ 9, WRITE, BASE + 0x100, 1).is_ok());
+    assert!(remote(&t, mw ^ 9, WRITE, BASE + 0x100, 1).is_ok());
     // Only the QP of the bind may unbind with length 0.
     let unbind = MwBind { len: 0, new_key: mw ^ 10, ..first };
     let op = KeyOp::Bind { bind: unbind, pd: PD, qpn: OTHER_QPN };
@@ -305,16 +291,13 @@ fn a_bind_takes_the_tag_of_the_new_key_alone() {
         let key = 0x77 << 8 | mr.wrapping_add(12) & 0xff;
         assert_eq!(any.bound_key(), key);
         t.apply(&bind_op(any)).unwrap();
-        assert!(t.check_remote(PD, QPN, key, READ, BASE + 0x100, 0x200).is_ok());
+        assert!(remote(&t, key, READ, BASE + 0x100, 0x200).is_ok());
         for old in [mw, any.new_key] {
-            assert!(t.check_remote(PD, QPN, old, READ, BASE + 0x100, 1).is_err(), "{old:#x}");
+            assert!(remote(&t, old, READ, BASE + 0x100, 1).is_err(), "{old:#x}");
         }
         // The unbinding bind takes the tag, too.
         t.apply(&bind_op(MwBind { len: 0, new_key: 0xdead_be01, ..any })).unwrap();
-        assert_eq!(
-            t.check_remote(PD, QPN, key, READ, BASE + 0x100, 1),
-            Err(Cause::UnknownKey { key })
-        );
+        assert_eq!(remote(&t, key, READ, BASE + 0x100, 1), Err(Cause::UnknownKey { key }));
         t.apply(&bind_op(any)).unwrap();
     }
 }
@@ -373,7 +356,7 @@ fn regions_are_never_invalidated() {
         refused(&mut t, &invalidate(mr)),
         Cause::OpNotSupported { op: "invalidate", .. }
     ));
-    assert!(t.check_remote(PD, QPN, mr, READ, BASE, 1).is_ok());
+    assert!(remote(&t, mr, READ, BASE, 1).is_ok());
 }
 
 #[test]
@@ -447,6 +430,6 @@ proptest! {
         let mut t = KeyTable::new();
         let key = t.register(Region { iova, len: size, addr: 0, ..region(ALL) }, 1 << 8).unwrap();
         let fits = va >= iova && u128::from(va) + u128::from(len) <= u128::from(iova) + u128::from(size);
-        prop_assert_eq!(t.check_remote(PD, QPN, key, READ, va, len).is_ok(), fits);
+        prop_assert_eq!(remote(&t, key, READ, va, len).is_ok(), fits);
     }
 }
