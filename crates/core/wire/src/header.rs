@@ -133,6 +133,27 @@ const fn low(v: u64) -> u32 {
     v as u32
 }
 
+/// Length, reader and writer of a header.
+macro_rules! layout {
+    ($kind:ident, $len:literal, |$bytes:ident| $read:expr, |$header:ident| $write:expr) => {
+        impl $kind {
+            /// Bytes on the wire.
+            pub const LEN: usize = $len;
+            /// Reads the header.
+            #[must_use]
+            pub fn parse($bytes: &[u8; Self::LEN]) -> $kind {
+                $read
+            }
+            /// The bytes of the header.
+            #[must_use]
+            pub fn to_bytes(&self) -> [u8; Self::LEN] {
+                let $header = self;
+                $write
+            }
+        }
+    };
+}
+
 /// RDMA extended transport header.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Reth {
@@ -144,20 +165,12 @@ pub struct Reth {
     pub len: u32,
 }
 
-impl Reth {
-    /// Bytes on the wire.
-    pub const LEN: usize = 16;
-    /// Reads a header.
-    #[must_use]
-    pub fn parse(b: &[u8; Self::LEN]) -> Reth {
-        Reth { va: be64(b, 0), rkey: be32(b, 8), len: be32(b, 12) }
-    }
-    /// The bytes of the header.
-    #[must_use]
-    pub fn to_bytes(&self) -> [u8; Self::LEN] {
-        join([high(self.va), low(self.va), self.rkey, self.len])
-    }
-}
+layout!(Reth, 16, |b| Reth { va: be64(b, 0), rkey: be32(b, 8), len: be32(b, 12) }, |h| join([
+    high(h.va),
+    low(h.va),
+    h.rkey,
+    h.len
+]));
 
 /// Atomic extended transport header.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -172,21 +185,20 @@ pub struct AtomicEth {
     pub compare: u64,
 }
 
-impl AtomicEth {
-    /// Bytes on the wire.
-    pub const LEN: usize = 28;
-    /// Reads a header.
-    #[must_use]
-    pub fn parse(b: &[u8; Self::LEN]) -> AtomicEth {
-        AtomicEth { va: be64(b, 0), rkey: be32(b, 8), swap_add: be64(b, 12), compare: be64(b, 20) }
-    }
-    /// The bytes of the header.
-    #[must_use]
-    pub fn to_bytes(&self) -> [u8; Self::LEN] {
-        let AtomicEth { va, rkey, swap_add, compare } = *self;
-        join([high(va), low(va), rkey, high(swap_add), low(swap_add), high(compare), low(compare)])
-    }
-}
+layout!(
+    AtomicEth,
+    28,
+    |b| AtomicEth { va: be64(b, 0), rkey: be32(b, 8), swap_add: be64(b, 12), compare: be64(b, 20) },
+    |h| join([
+        high(h.va),
+        low(h.va),
+        h.rkey,
+        high(h.swap_add),
+        low(h.swap_add),
+        high(h.compare),
+        low(h.compare)
+    ])
+);
 
 /// Reason of a NAK (IBTA table 46).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -274,20 +286,9 @@ pub struct Aeth {
     pub msn: u32,
 }
 
-impl Aeth {
-    /// Bytes on the wire.
-    pub const LEN: usize = 4;
-    /// Reads a header.
-    #[must_use]
-    pub fn parse(b: &[u8; Self::LEN]) -> Aeth {
-        Aeth { syndrome: Syndrome::from_u8(b[0]), msn: be32(b, 0) & QPN_MASK }
-    }
-    /// The bytes of the header.
-    #[must_use]
-    pub fn to_bytes(&self) -> [u8; Self::LEN] {
-        join([u32::from(self.syndrome.as_u8()) << 24 | self.msn & QPN_MASK])
-    }
-}
+layout!(Aeth, 4, |b| Aeth { syndrome: Syndrome::from_u8(b[0]), msn: be32(b, 0) & QPN_MASK }, |h| {
+    join([u32::from(h.syndrome.as_u8()) << 24 | h.msn & QPN_MASK])
+});
 
 /// Atomic ACK extended transport header.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -296,20 +297,7 @@ pub struct AtomicAckEth {
     pub original: u64,
 }
 
-impl AtomicAckEth {
-    /// Bytes on the wire.
-    pub const LEN: usize = 8;
-    /// Reads a header.
-    #[must_use]
-    pub fn parse(b: &[u8; Self::LEN]) -> AtomicAckEth {
-        AtomicAckEth { original: be64(b, 0) }
-    }
-    /// The bytes of the header.
-    #[must_use]
-    pub fn to_bytes(&self) -> [u8; Self::LEN] {
-        self.original.to_be_bytes()
-    }
-}
+layout!(AtomicAckEth, 8, |b| AtomicAckEth { original: be64(b, 0) }, |h| h.original.to_be_bytes());
 
 /// Datagram extended transport header.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -320,20 +308,10 @@ pub struct Deth {
     pub src_qpn: u32,
 }
 
-impl Deth {
-    /// Bytes on the wire.
-    pub const LEN: usize = 8;
-    /// Reads a header.
-    #[must_use]
-    pub fn parse(b: &[u8; Self::LEN]) -> Deth {
-        Deth { qkey: be32(b, 0), src_qpn: be32(b, 4) & QPN_MASK }
-    }
-    /// The bytes of the header.
-    #[must_use]
-    pub fn to_bytes(&self) -> [u8; Self::LEN] {
-        join([self.qkey, self.src_qpn & QPN_MASK])
-    }
-}
+layout!(Deth, 8, |b| Deth { qkey: be32(b, 0), src_qpn: be32(b, 4) & QPN_MASK }, |h| join([
+    h.qkey,
+    h.src_qpn & QPN_MASK
+]));
 
 /// Immediate data: the four wire bytes, read as a `u32` in host memory order. This equals the
 /// verbs' `__be32 imm_data` without conversion. `u32::from_be(imm.0)` is the number that the
@@ -341,20 +319,7 @@ impl Deth {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ImmDt(pub u32);
 
-impl ImmDt {
-    /// Bytes on the wire.
-    pub const LEN: usize = 4;
-    /// Reads immediate data.
-    #[must_use]
-    pub const fn parse(b: &[u8; Self::LEN]) -> ImmDt {
-        ImmDt(u32::from_ne_bytes(*b))
-    }
-    /// The bytes of the immediate data.
-    #[must_use]
-    pub const fn to_bytes(&self) -> [u8; Self::LEN] {
-        self.0.to_ne_bytes()
-    }
-}
+layout!(ImmDt, 4, |b| ImmDt(u32::from_ne_bytes(*b)), |h| h.0.to_ne_bytes());
 
 /// Invalidate extended transport header.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -363,20 +328,7 @@ pub struct Ieth {
     pub rkey: u32,
 }
 
-impl Ieth {
-    /// Bytes on the wire.
-    pub const LEN: usize = 4;
-    /// Reads a header.
-    #[must_use]
-    pub fn parse(b: &[u8; Self::LEN]) -> Ieth {
-        Ieth { rkey: be32(b, 0) }
-    }
-    /// The bytes of the header.
-    #[must_use]
-    pub fn to_bytes(&self) -> [u8; Self::LEN] {
-        self.rkey.to_be_bytes()
-    }
-}
+layout!(Ieth, 4, |b| Ieth { rkey: be32(b, 0) }, |h| h.rkey.to_be_bytes());
 
 /// XRC extended transport header (annex A14).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -385,20 +337,7 @@ pub struct XrcEth {
     pub srqn: u32,
 }
 
-impl XrcEth {
-    /// Bytes on the wire.
-    pub const LEN: usize = 4;
-    /// Reads a header.
-    #[must_use]
-    pub fn parse(b: &[u8; Self::LEN]) -> XrcEth {
-        XrcEth { srqn: be32(b, 0) & QPN_MASK }
-    }
-    /// The bytes of the header.
-    #[must_use]
-    pub fn to_bytes(&self) -> [u8; Self::LEN] {
-        join([self.srqn & QPN_MASK])
-    }
-}
+layout!(XrcEth, 4, |b| XrcEth { srqn: be32(b, 0) & QPN_MASK }, |h| join([h.srqn & QPN_MASK]));
 
 /// FLUSH extended transport header (annex A19).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -409,17 +348,9 @@ pub struct Feth {
     pub selectivity: u8,
 }
 
-impl Feth {
-    /// Bytes on the wire.
-    pub const LEN: usize = 4;
-    /// Reads a header.
-    #[must_use]
-    pub const fn parse(b: &[u8; Self::LEN]) -> Feth {
-        Feth { placement: b[3] & 15, selectivity: b[3] >> 4 & 3 }
-    }
-    /// The bytes of the header.
-    #[must_use]
-    pub const fn to_bytes(&self) -> [u8; Self::LEN] {
-        [0, 0, 0, (self.selectivity & 3) << 4 | self.placement & 15]
-    }
-}
+layout!(Feth, 4, |b| Feth { placement: b[3] & 15, selectivity: b[3] >> 4 & 3 }, |h| [
+    0,
+    0,
+    0,
+    (h.selectivity & 3) << 4 | h.placement & 15
+]);
