@@ -24,73 +24,45 @@ pub(crate) struct Flow {
     pub(crate) hop_limit: u8,
 }
 
-/// Appends an IP packet with `payload` (in two parts) as its UDP payload, and `id` as its IPv4
-/// identification.
-pub(super) fn put(out: &mut Vec<u8>, flow: &Flow, id: u16, payload: [&[u8]; 2]) {
-    let len = UDP_LEN + payload[0].len() + payload[1].len();
-    let hop_limit = if flow.hop_limit == 0 { HOP_LIMIT } else { flow.hop_limit };
-    let (src, dst) = (flow.src.ip().to_canonical(), flow.dst.ip().to_canonical());
-    let mut sum = Sum::default();
-    match (src, dst) {
-        (IpAddr::V4(src), IpAddr::V4(dst)) => {
-            let start = out.len();
-            out.extend_from_slice(&[0x45, flow.traffic_class]);
-            out.extend_from_slice(&((20 + len) as u16).to_be_bytes());
-            out.extend_from_slice(&id.to_be_bytes());
-            out.extend_from_slice(&DONT_FRAGMENT.to_be_bytes());
-            out.extend_from_slice(&[hop_limit, PROTOCOL_UDP, 0, 0]);
-            out.extend_from_slice(&src.octets());
-            out.extend_from_slice(&dst.octets());
-            let checksum = Sum::default().add(&out[start..]).finish();
-            out[start + 10..start + 12].copy_from_slice(&checksum.to_be_bytes());
-            sum = sum.add(&src.octets()).add(&dst.octets());
-        }
-        (src, dst) => {
-            let class = u32::from(flow.traffic_class);
-            out.extend_from_slice(&(6 << 28 | class << 20).to_be_bytes());
-            out.extend_from_slice(&(len as u16).to_be_bytes());
-            out.extend_from_slice(&[PROTOCOL_UDP, hop_limit]);
-            let (src, dst) = (octets(src), octets(dst));
-            out.extend_from_slice(&src);
-            out.extend_from_slice(&dst);
-            sum = sum.add(&src).add(&dst);
-        }
-    }
-    let start = out.len();
-    out.extend_from_slice(&flow.src.port().to_be_bytes());
-    out.extend_from_slice(&flow.dst.port().to_be_bytes());
-    out.extend_from_slice(&(len as u16).to_be_bytes());
-    out.extend_from_slice(&[0; 2]);
-    payload.iter().for_each(|part| out.extend_from_slice(part));
-    // The pseudo-header ends with protocol and length. A checksum of zero is sent as ones, because
-    // zero means "none".
-    let pseudo = [0, PROTOCOL_UDP, (len >> 8) as u8, len as u8];
-    let checksum = match sum.add(&pseudo).add(&out[start..]).finish() {
-        0 => 0xffff,
-        sum => sum,
-    };
-    out[start + 6..start + 8].copy_from_slice(&checksum.to_be_bytes());
-}
-
-/// A packet through shared memory, possibly longer than an IP packet.
+/// An IP packet with its length and what stands before its payload.
 #[derive(Clone, Copy)]
-pub(super) struct Near {
+pub(super) struct Frame<'a> {
+    flow: Flow,
+    /// The addresses of the flow, canonical.
     ends: (IpAddr, IpAddr),
-    /// The number of recorded payload bytes.
+    /// The IPv4 identification.
+    id: u16,
+    /// The beginning of the UDP payload, of a packet through shared memory.
+    headers: &'a [u8],
+    /// The number of recorded bytes after the headers.
     payload: usize,
     pad: usize,
+    icrc: usize,
     missing: usize,
+    /// Over IPv4 the UDP checksum is optional.
+    has_sum: bool,
 }
 
-impl Near {
+impl<'a> Frame<'a> {
     /// The largest number of bytes before the payload.
     pub(super) const LONGEST_HEAD: usize = 40 + UDP_LEN + adverb_wire::MAX_HEADER_LEN;
 
-    pub(super) fn of(src: IpAddr, dst: IpAddr, headers: usize, payload: usize) -> Near {
-        let ends = (src.to_canonical(), dst.to_canonical());
-        let most = (LONGEST_UDP - headers - ICRC_LEN) & !3;
+    /// A packet with a UDP payload of `len` bytes, as on the wire.
+    pub(super) fn of(flow: &Flow, id: u16, len: usize) -> Frame<'a> {
+        let ends = (flow.src.ip().to_canonical(), flow.dst.ip().to_canonical());
+        let (headers, pad, icrc, missing) = (&[][..], 0, 0, 0);
+        Frame { flow: *flow, ends, id, headers, payload: len, pad, icrc, missing, has_sum: true }
+    }
+
+    /// A packet through shared memory, possibly longer than an IP packet.
+    pub(super) fn near(src: IpAddr, dst: IpAddr, headers: &'a [u8], payload: usize) -> Frame<'a> {
+        let at = |ip| SocketAddr::new(ip, adverb_wire::ROCE_PORT);
+        let flow = Flow { src: at(src), dst: at(dst), traffic_class: 0, hop_limit: 0 };
+        let most = (LONGEST_UDP - headers.len() - ICRC_LEN) & !3;
         let kept = payload.min(most);
-        Near { ends, payload: kept, pad: kept.wrapping_neg() % 4, missing: payload - kept }
+        let (pad, missing) = (kept.wrapping_neg() % 4, payload - kept);
+        let whole = Frame::of(&flow, 0, kept);
+        Frame { headers, pad, icrc: ICRC_LEN, missing, has_sum: false, ..whole }
     }
 
     /// The number of payload bytes left out.
@@ -104,8 +76,9 @@ impl Near {
     }
 
     /// The length of the IP packet in bytes.
-    pub(super) fn len(&self, headers: usize) -> usize {
-        self.ip_len() + UDP_LEN + headers + self.payload + self.pad + ICRC_LEN
+    pub(super) fn len(&self) -> usize {
+        let after = self.payload + self.pad + self.icrc;
+        self.ip_len() + UDP_LEN + self.headers.len() + after
     }
 
     fn ip_len(&self) -> usize {
@@ -114,54 +87,62 @@ impl Near {
 
     /// Writes everything before the payload; returns its length.
     #[inline]
-    pub(super) fn head(&self, headers: &[u8], out: &mut [u8]) -> usize {
-        let ip = self.ip_len();
-        let len = self.len(headers.len());
-        let port = adverb_wire::ROCE_PORT.to_be_bytes();
+    pub(super) fn head(&self, out: &mut [u8]) -> usize {
+        let Flow { src, dst, traffic_class, hop_limit } = self.flow;
+        let hop_limit = if hop_limit == 0 { HOP_LIMIT } else { hop_limit };
+        let (ip, len) = (self.ip_len(), self.len());
         let length = ((len - ip) as u16).to_be_bytes();
         match self.ends {
             (IpAddr::V4(src), IpAddr::V4(dst)) => {
-                out[0] = 0x45;
+                (out[0], out[1]) = (0x45, traffic_class);
                 out[2..4].copy_from_slice(&(len as u16).to_be_bytes());
+                out[4..6].copy_from_slice(&self.id.to_be_bytes());
                 out[6..8].copy_from_slice(&DONT_FRAGMENT.to_be_bytes());
-                (out[8], out[9]) = (HOP_LIMIT, PROTOCOL_UDP);
+                (out[8], out[9]) = (hop_limit, PROTOCOL_UDP);
                 out[12..16].copy_from_slice(&src.octets());
                 out[16..20].copy_from_slice(&dst.octets());
                 let checksum = Sum::default().add(&out[..20]).finish();
                 out[10..12].copy_from_slice(&checksum.to_be_bytes());
             }
             (src, dst) => {
-                out[0] = 0x60;
+                let word = 6 << 28 | u32::from(traffic_class) << 20;
+                out[..4].copy_from_slice(&word.to_be_bytes());
                 out[4..6].copy_from_slice(&length);
-                (out[6], out[7]) = (PROTOCOL_UDP, HOP_LIMIT);
+                (out[6], out[7]) = (PROTOCOL_UDP, hop_limit);
                 out[8..24].copy_from_slice(&octets(src));
                 out[24..40].copy_from_slice(&octets(dst));
             }
         }
-        out[ip..ip + 2].copy_from_slice(&port);
-        out[ip + 2..ip + 4].copy_from_slice(&port);
+        out[ip..ip + 2].copy_from_slice(&src.port().to_be_bytes());
+        out[ip + 2..ip + 4].copy_from_slice(&dst.port().to_be_bytes());
         out[ip + 4..ip + 6].copy_from_slice(&length);
         let at = ip + UDP_LEN;
-        out[at..at + headers.len()].copy_from_slice(headers);
-        // The packet's own pad count is for the whole payload.
-        out[at + 1] = out[at + 1] & !PAD_BITS | (self.pad as u8) << 4;
-        at + headers.len()
+        let end = at + self.headers.len();
+        out[at..end].copy_from_slice(self.headers);
+        if let [_, bits, ..] = &mut out[at..end] {
+            // The packet's own pad count is for the whole payload.
+            *bits = *bits & !PAD_BITS | (self.pad as u8) << 4;
+        }
+        end
     }
 
-    /// Writes the UDP checksum of a whole packet. Over IPv4 there is none; over IPv6 it is
-    /// mandatory.
+    /// Writes the UDP checksum of a whole packet.
     #[inline]
     pub(super) fn sum(&self, frame: &mut [u8]) {
-        if self.ip_len() == 20 {
+        let ip = self.ip_len();
+        let addresses = if ip == 20 { 12..20 } else { 8..40 };
+        if ip == 20 && !self.has_sum {
             return;
         }
-        let pseudo = [0, PROTOCOL_UDP, frame[4], frame[5]];
-        let sum = Sum::default().add(&frame[8..40]).add(&pseudo);
-        let checksum = match sum.add(&frame[40..]).finish() {
+        // The pseudo-header ends with protocol and length. A checksum of zero is sent as ones,
+        // because zero means "none".
+        let pseudo = [0, PROTOCOL_UDP, frame[ip + 4], frame[ip + 5]];
+        let sum = Sum::default().add(&frame[addresses]).add(&pseudo);
+        let checksum = match sum.add(&frame[ip..]).finish() {
             0 => 0xffff,
             sum => sum,
         };
-        frame[46..48].copy_from_slice(&checksum.to_be_bytes());
+        frame[ip + 6..ip + 8].copy_from_slice(&checksum.to_be_bytes());
     }
 }
 

@@ -37,6 +37,7 @@ use adverb_sync::Mutex;
 use crate::icrc::{ICRC_LEN, Sums};
 use adverb_os::sys::OwnFd;
 pub(crate) use frame::Flow;
+use frame::Frame;
 use pcapng::Direction;
 
 /// The number of names tried if files with the process id exist already.
@@ -145,21 +146,12 @@ impl Capture {
 
     /// Records the packets of a run before the run is sent; each packet ends with its ICRC.
     pub(crate) fn sent(&self, flow: &Flow, bytes: &[u8], stride: usize, comment: &str) {
-        let time = now();
-        let mut buffer = self.buffer.lock();
-        for (id, packet) in bytes.chunks(stride.max(1)).enumerate() {
+        let packets = bytes.chunks(stride.max(1));
+        for packet in packets.clone() {
             adverb_trace::packet(true, flow.src, flow.dst, without_icrc(packet), comment);
-            self.record(
-                &mut buffer,
-                time,
-                Direction::Sent,
-                comment,
-                flow,
-                id as u16,
-                [packet, &[]],
-            );
         }
-        self.dirty.store(true, Relaxed);
+        let numbered = packets.enumerate().map(|(id, packet)| (id as u16, [packet, &[]]));
+        self.put(Direction::Sent, comment, flow, numbered);
     }
 
     /// Records a packet sent directly to another process. The packet has no ICRC, so an ICRC is
@@ -167,22 +159,20 @@ impl Capture {
     pub(crate) fn sent_directly(&self, flow: &Flow, packet: &[u8], began: u64) {
         let comment = "sent to its process directly";
         adverb_trace::packet_at(began, true, flow.src, flow.dst, packet, comment);
-        self.put(Direction::Sent, comment, flow, 0, packet);
+        self.put_whole(Direction::Sent, comment, flow, 0, packet);
     }
 
     /// Records a received packet without its ICRC; `id` is the IPv4 identification for which the
     /// ICRC was valid.
     pub(crate) fn received(&self, flow: &Flow, id: u16, packet: &[u8], comment: &str) {
         adverb_trace::packet(false, flow.src, flow.dst, packet, comment);
-        self.put(Direction::Received, comment, flow, id, packet);
+        self.put_whole(Direction::Received, comment, flow, id, packet);
     }
 
     /// Records received bytes unchanged.
     pub(crate) fn received_raw(&self, flow: &Flow, id: u16, bytes: &[u8], comment: &str) {
         adverb_trace::packet(false, flow.src, flow.dst, without_icrc(bytes), comment);
-        let mut buffer = self.buffer.lock();
-        self.record(&mut buffer, now(), Direction::Received, comment, flow, id, [bytes, &[]]);
-        self.dirty.store(true, Relaxed);
+        self.put(Direction::Received, comment, flow, [(id, [bytes, &[]])]);
     }
 
     /// Records a packet through shared memory, without writing to the file: [`Capture::flush`]
@@ -191,17 +181,39 @@ impl Capture {
     pub fn near(&self, packet: &NearPacket<'_>, fill: impl FnOnce(&mut [u8])) -> usize {
         let NearPacket { time, sent, comment, src, dst, headers, payload } = *packet;
         let direction = if sent { Direction::Sent } else { Direction::Received };
-        let near = frame::Near::of(src, dst, headers.len(), payload);
+        let near = Frame::near(src, dst, headers, payload);
         let mut buffer = self.buffer.lock();
-        pcapng::near(&mut buffer, time, direction, comment, &near, headers, fill);
+        pcapng::packet(&mut buffer, time, direction, comment, &near, fill);
         self.dirty.store(true, Relaxed);
         buffer.len()
     }
 
-    fn put(&self, direction: Direction, comment: &str, flow: &Flow, id: u16, packet: &[u8]) {
+    /// Records a packet with its ICRC.
+    fn put_whole(&self, direction: Direction, comment: &str, flow: &Flow, id: u16, packet: &[u8]) {
         let icrc = Sums::default().compute(&flow.src, &flow.dst, id, packet);
+        self.put(direction, comment, flow, [(id, [packet, &icrc])]);
+    }
+
+    /// Records packets in two parts, each with its IPv4 identification.
+    fn put<'p>(
+        &self,
+        direction: Direction,
+        comment: &str,
+        flow: &Flow,
+        packets: impl IntoIterator<Item = (u16, [&'p [u8]; 2])>,
+    ) {
+        let time = now();
         let mut buffer = self.buffer.lock();
-        self.record(&mut buffer, now(), direction, comment, flow, id, [packet, &icrc]);
+        if self.records() {
+            for (id, [packet, icrc]) in packets {
+                let frame = Frame::of(flow, id, packet.len() + icrc.len());
+                pcapng::packet(&mut buffer, time, direction, comment, &frame, |out| {
+                    let (whole, end) = out.split_at_mut(packet.len());
+                    whole.copy_from_slice(packet);
+                    end.copy_from_slice(icrc);
+                });
+            }
+        }
         self.dirty.store(true, Relaxed);
     }
 
@@ -219,24 +231,6 @@ impl Capture {
         if let Err(error) = result {
             self.records.store(false, Relaxed);
             log::error!("the capture in {} ends: {error}", self.path.display());
-        }
-    }
-
-    #[allow(clippy::too_many_arguments, reason = "what a block is made of")]
-    fn record(
-        &self,
-        buffer: &mut Vec<u8>,
-        time: u64,
-        direction: Direction,
-        comment: &str,
-        flow: &Flow,
-        id: u16,
-        parts: [&[u8]; 2],
-    ) {
-        if self.records() {
-            pcapng::packet(buffer, time, direction, comment, |out| {
-                frame::put(out, flow, id, parts)
-            });
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Blocks of a capture file (pcapng, draft-ietf-opsawg-pcapng): a section, one interface, packets.
 //! Little-endian, as stated in the section header.
 
-use super::frame::Near;
+use super::frame::Frame;
 
 const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
@@ -74,59 +74,31 @@ pub(super) fn start(out: &mut Vec<u8>, program: &str, comment: &str) {
     });
 }
 
-/// Appends one packet. `time` is in nanoseconds since 1970; `fill` writes the IP packet.
+/// Appends one packet. `time` is in nanoseconds since 1970; `fill` writes the payload. The parts
+/// are assembled before the buffer grows, which takes a fraction of the time.
 pub(super) fn packet(
     out: &mut Vec<u8>,
     time: u64,
     direction: Direction,
     comment: &str,
-    fill: impl FnOnce(&mut Vec<u8>),
-) {
-    block(out, ENHANCED_PACKET, |out| {
-        out.extend_from_slice(&0u32.to_le_bytes());
-        out.extend_from_slice(&((time >> 32) as u32).to_le_bytes());
-        out.extend_from_slice(&(time as u32).to_le_bytes());
-        let lengths = out.len();
-        out.extend_from_slice(&[0; 8]);
-        let start = out.len();
-        fill(out);
-        let len = out.len() - start;
-        let field = (len as u32).to_le_bytes();
-        out[lengths..lengths + 4].copy_from_slice(&field);
-        out[lengths + 4..lengths + 8].copy_from_slice(&field);
-        pad(out, len);
-        option(out, OPT_COMMENT, comment.as_bytes());
-        option(out, EPB_FLAGS, &(direction as u32).to_le_bytes());
-        end_of_options(out);
-    });
-}
-
-/// As [`packet`], for a packet through shared memory with its payload written by `fill`. Makes the
-/// same block in a fraction of the time, because the parts are assembled before the buffer grows.
-pub(super) fn near(
-    out: &mut Vec<u8>,
-    time: u64,
-    direction: Direction,
-    comment: &str,
-    packet: &Near,
-    headers: &[u8],
+    packet: &Frame<'_>,
     fill: impl FnOnce(&mut [u8]),
 ) {
     const FIXED: usize = 28;
     let comment = &comment.as_bytes()[..comment.len().min(usize::from(u16::MAX))];
-    let frame = packet.len(headers.len());
+    let frame = packet.len();
     let in_block = frame.next_multiple_of(4);
     let len = FIXED + in_block + 4 + comment.len().next_multiple_of(4) + 8 + 4 + 4;
     let word = |value: usize| (value as u32).to_le_bytes();
 
-    let mut head = [0_u8; FIXED + Near::LONGEST_HEAD];
+    let mut head = [0_u8; FIXED + Frame::LONGEST_HEAD];
     head[..4].copy_from_slice(&ENHANCED_PACKET.to_le_bytes());
     head[4..8].copy_from_slice(&word(len));
     head[12..16].copy_from_slice(&((time >> 32) as u32).to_le_bytes());
     head[16..20].copy_from_slice(&(time as u32).to_le_bytes());
     head[20..24].copy_from_slice(&word(frame));
     head[24..28].copy_from_slice(&word(frame + packet.missing()));
-    let end = FIXED + packet.head(headers, &mut head[FIXED..]);
+    let end = FIXED + packet.head(&mut head[FIXED..]);
 
     let mut option = [0; 4];
     option[..2].copy_from_slice(&OPT_COMMENT.to_le_bytes());
