@@ -4,12 +4,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use adverb_os::OsError;
 use adverb_os::detection;
 use adverb_os::sys::{self, Fd, FdTable, RawAddr};
 use adverb_sync::Mutex;
 
 use crate::LinkError;
+use crate::bare::bind_error;
 pub(crate) use crate::bare::{bare_socket, socket_addr};
 use crate::looped;
 use crate::origin::kind::LastOrigin;
@@ -89,25 +89,26 @@ impl AddressSocket {
             _ => Err(error),
         });
         bound.map_err(|error| match error.raw_os_error() {
-            Some(libc::EADDRINUSE) => LinkError::port_taken(ip, config.port),
             Some(libc::EADDRNOTAVAIL) if is_tentative(ip) => LinkError::Tentative { ip },
             Some(libc::EADDRNOTAVAIL | libc::ENODEV) => LinkError::NoSuchAddress { ip },
-            Some(libc::EACCES | libc::EPERM) => {
-                OsError::PermissionDenied { doing: "bind a UDP port" }.into()
-            }
-            _ => LinkError::from_io("bind a UDP port", error),
+            _ => bind_error("bind a UDP port", ip, config.port, error),
         })?;
-        Ok(AddressSocket {
+        Ok(AddressSocket::of(index, local, fd))
+    }
+
+    /// With a bound socket.
+    pub(crate) fn of(index: AddrIndex, local: SocketAddr, fd: Fd) -> Self {
+        AddressSocket {
             index,
             local,
-            v6,
+            v6: local.is_ipv6(),
             fd,
             receiving: Mutex::default(),
             vouches: AtomicBool::new(false),
             no_gso: AtomicBool::new(false),
             steer: SteerState::default(),
             sources: Sources::default(),
-        })
+        }
     }
 
     /// The socket for packets with this source port, and its bound address.

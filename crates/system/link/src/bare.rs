@@ -1,8 +1,10 @@
 //! The common beginning of all UDP sockets of the link.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
 
+use adverb_os::OsError;
 use adverb_os::sys::{self, Fd, FdTable};
 
 use crate::LinkError;
@@ -34,4 +36,20 @@ pub(crate) fn bare_socket(table: &Arc<FdTable>, ip: IpAddr) -> Result<Fd, LinkEr
         set(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)?;
     }
     Ok(fd)
+}
+
+/// Why a socket is not bound to the port.
+pub(crate) fn bind_error(
+    doing: &'static str,
+    ip: IpAddr,
+    port: u16,
+    error: io::Error,
+) -> LinkError {
+    match error.raw_os_error() {
+        Some(libc::EADDRINUSE) => LinkError::port_taken(ip, port),
+        Some(libc::EACCES | libc::EPERM) => {
+            OsError::PermissionDenied { doing: "bind a UDP port" }.into()
+        }
+        _ => LinkError::from_io(doing, error),
+    }
 }

@@ -10,12 +10,11 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use adverb_os::OsError;
 use adverb_os::sys::{self, Fd, FdTable, RawAddr};
 use adverb_sync::Mutex;
 
 use crate::LinkError;
-use crate::bare::{bare_socket, socket_addr};
+use crate::bare::{bare_socket, bind_error, socket_addr};
 use crate::looped;
 use crate::types::{Config, LocalPorts};
 
@@ -43,22 +42,16 @@ impl Everywhere {
 
 /// A socket with the port at all addresses of a family, which receives nothing.
 fn open(table: &Arc<FdTable>, ip: IpAddr, port: u16) -> Result<Fd, LinkError> {
-    let fail = |error| LinkError::from_io("hold a UDP port", error);
+    const DOING: &str = "hold a UDP port";
+    let fail = |error| LinkError::from_io(DOING, error);
     let everywhere: IpAddr =
         if ip.is_ipv6() { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
     let fd = bare_socket(table, ip)?;
     sys::set_option(&fd, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1).map_err(fail)?;
     sys::no_groups(&fd, ip.is_ipv6());
     sys::attach_filter(&fd, &looped::NOTHING).map_err(fail)?;
-    sys::bind(&fd, &RawAddr::inet(&socket_addr(everywhere, 0, port))).map_err(
-        |error| match error.raw_os_error() {
-            Some(libc::EADDRINUSE) => LinkError::port_taken(ip, port),
-            Some(libc::EACCES | libc::EPERM) => {
-                OsError::PermissionDenied { doing: "bind a UDP port" }.into()
-            }
-            _ => fail(error),
-        },
-    )?;
+    sys::bind(&fd, &RawAddr::inet(&socket_addr(everywhere, 0, port)))
+        .map_err(|error| bind_error(DOING, ip, port, error))?;
     Ok(fd)
 }
 

@@ -5,16 +5,12 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use adverb_os::sys::{self, RawAddr};
-use adverb_sync::Mutex;
 
 use crate::LinkError;
 use crate::address::{self, AddressSocket, bare_socket};
 use crate::looped;
-use crate::sources::Sources;
-use crate::steer::table::SteerState;
 use crate::types::{AddrIndex, Config};
 use crate::udp::UdpLink;
 
@@ -38,17 +34,7 @@ impl AddressSocket {
         let local = address::socket_addr(group, scope_of(group, interface), config.port);
         sys::bind(&fd, &RawAddr::inet(&local)).map_err(fail)?;
         sys::join_group(&fd, group, interface).map_err(fail)?;
-        Ok(AddressSocket {
-            index,
-            local,
-            v6: group.is_ipv6(),
-            fd,
-            receiving: Mutex::default(),
-            vouches: AtomicBool::new(false),
-            no_gso: AtomicBool::new(false),
-            steer: SteerState::default(),
-            sources: Sources::default(),
-        })
+        Ok(AddressSocket::of(index, local, fd))
     }
 
     /// Whether the address is a group's, and not an address of this machine.

@@ -68,6 +68,16 @@ impl Proof {
 }
 
 impl<'a> RxPacket<'a> {
+    pub(crate) fn of(
+        envelope: &Envelope,
+        local: Option<AddrIndex>,
+        proof: Proof,
+        bytes: &'a [u8],
+    ) -> Self {
+        let Envelope { src, dst, traffic_class, hop_limit } = *envelope;
+        RxPacket { src, dst, local, traffic_class, hop_limit, proof, bytes }
+    }
+
     /// The packet in the form for other processes of this host.
     #[must_use]
     pub fn as_local(&self) -> LocalPacket<'a> {
@@ -121,15 +131,7 @@ impl OwnedPacket {
     /// The packet as received.
     #[must_use]
     pub fn packet(&self) -> RxPacket<'_> {
-        RxPacket {
-            src: self.envelope.src,
-            dst: self.envelope.dst,
-            local: self.local,
-            traffic_class: self.envelope.traffic_class,
-            hop_limit: self.envelope.hop_limit,
-            proof: self.proof,
-            bytes: &self.bytes,
-        }
+        RxPacket::of(&self.envelope, self.local, self.proof, &self.bytes)
     }
 }
 

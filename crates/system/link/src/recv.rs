@@ -227,15 +227,7 @@ impl UdpLink {
                 continue;
             };
             forwarded += 1;
-            let packet = RxPacket {
-                src: envelope.src,
-                dst: envelope.dst,
-                local,
-                traffic_class: envelope.traffic_class,
-                hop_limit: envelope.hop_limit,
-                proof,
-                bytes,
-            };
+            let packet = RxPacket::of(&envelope, local, proof, bytes);
             let given = self.tap.admit(packet, 0, sink);
             done += given;
             add(&self.counters.rx_bytes, (given * bytes.len()) as u64);

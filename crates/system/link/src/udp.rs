@@ -138,9 +138,7 @@ impl UdpLink {
                 scope_id,
                 &self.config,
             )?);
-            let mut next = Sockets::clone(&sockets);
-            next.addresses.push(Some(socket.clone()));
-            *sockets = Arc::new(next);
+            Arc::make_mut(&mut sockets).addresses.push(Some(socket.clone()));
             socket
         };
         self.vouch(&socket);
@@ -159,9 +157,7 @@ impl UdpLink {
     #[cfg(all(test, not(loom)))]
     pub(crate) fn replace_socket(&self, index: AddrIndex, socket: AddressSocket) {
         let mut sockets = self.sockets.write();
-        let mut next = Sockets::clone(&sockets);
-        next.addresses[index.get()] = Some(Arc::new(socket));
-        *sockets = Arc::new(next);
+        Arc::make_mut(&mut sockets).addresses[index.get()] = Some(Arc::new(socket));
     }
 
     /// Gives a packet to the next receiver on this link, as if it had arrived.
@@ -173,9 +169,8 @@ impl UdpLink {
     pub fn remove_address(&self, index: AddrIndex) {
         let removed = {
             let mut sockets = self.sockets.write();
-            let mut next = Sockets::clone(&sockets);
-            let removed = next.addresses.get_mut(index.get()).and_then(Option::take);
-            *sockets = Arc::new(next);
+            let removed =
+                Arc::make_mut(&mut sockets).addresses.get_mut(index.get()).and_then(Option::take);
             self.own_addresses.renew();
             removed
         };
@@ -195,38 +190,28 @@ impl UdpLink {
     pub fn join_group(&self, group: IpAddr, interface: u32) -> Result<AddrIndex, LinkError> {
         self.everywhere.hold(self.local.descriptors(), group, &self.config)?;
         let mut sockets = self.sockets.write();
-        let mut next = Sockets::clone(&sockets);
-        let index = match next.free.pop() {
-            Some(index) => index,
-            None => {
-                let index = next.next()?;
-                next.addresses.push(None);
-                index
-            }
+        let index = match sockets.free.last() {
+            Some(index) => *index,
+            None => sockets.next()?,
         };
         let socket =
             AddressSocket::join(self.local.descriptors(), index, group, interface, &self.config)?;
-        next.addresses[index.get()] = Some(Arc::new(socket));
-        *sockets = Arc::new(next);
+        let sockets = Arc::make_mut(&mut sockets);
+        if sockets.free.pop().is_none() {
+            sockets.addresses.push(None);
+        }
+        sockets.addresses[index.get()] = Some(Arc::new(socket));
         Ok(index)
     }
 
     /// Leaves a multicast group. The index may be reused for another group.
     pub fn leave_group(&self, index: AddrIndex) {
         let mut sockets = self.sockets.write();
-        let mut next = Sockets::clone(&sockets);
-        if let Some(place) =
-            next.addresses.get_mut(index.get()).filter(|s| s.as_ref().is_some_and(|s| s.is_group()))
-        {
-            *place = None;
-            next.free.push(index);
-            *sockets = Arc::new(next);
+        if sockets.get(index).is_some_and(|socket| socket.is_group()) {
+            let sockets = Arc::make_mut(&mut sockets);
+            sockets.addresses[index.get()] = None;
+            sockets.free.push(index);
         }
-    }
-
-    /// The address of an index.
-    pub fn address(&self, index: AddrIndex) -> Option<IpAddr> {
-        self.socket(index).map(|socket| socket.local.ip())
     }
 
     /// The receive buffer granted by the kernel, in bytes of its accounting. A datagram counts more
@@ -254,13 +239,9 @@ impl UdpLink {
     /// Gives packets to another process of this user on this host: see [`Local::deliver`]. `route`
     /// has the source and destination addresses.
     pub fn deliver(&self, slot: Slot, route: &Route, packets: &[u8]) -> Delivery {
-        let Some(from) = self.socket(route.local) else { return Delivery::NoOwner };
-        let envelope = Envelope {
-            src: SocketAddr::new(from.local.ip(), self.config.port),
-            dst: route.dst.ip(),
-            traffic_class: route.traffic_class,
-            hop_limit: if route.hop_limit == 0 { 64 } else { route.hop_limit },
-        };
+        let Some(src) = self.source_of(route.local) else { return Delivery::NoOwner };
+        let envelope =
+            Envelope { src: SocketAddr::new(src.ip(), self.config.port), ..envelope(src, route) };
         let began = self.tap.capture.as_ref().map_or(0, |_| adverb_trace::now());
         let delivery = self.local.deliver(slot, &envelope, packets);
         if delivery == Delivery::Done {
@@ -288,16 +269,8 @@ impl UdpLink {
 
     /// A packet from this process to a process of this host.
     pub fn packet_by<'a>(&self, route: &Route, bytes: &'a [u8]) -> Option<RxPacket<'a>> {
-        let src = self.source_of(route.local)?;
-        Some(RxPacket {
-            src,
-            dst: route.dst.ip(),
-            local: None,
-            traffic_class: route.traffic_class,
-            hop_limit: if route.hop_limit == 0 { 64 } else { route.hop_limit },
-            proof: Proof::Process,
-            bytes,
-        })
+        let envelope = envelope(self.source_of(route.local)?, route);
+        Some(RxPacket::of(&envelope, None, Proof::Process, bytes))
     }
 
     /// See [`Local::follow_user`]. Does nothing once there is an address, because the address's
@@ -323,6 +296,16 @@ impl UdpLink {
             .map(|socket| sys::kernel_drops(&socket.fd))
             .sum();
         stats
+    }
+}
+
+/// The properties of packets that do not leave this host.
+fn envelope(src: SocketAddr, route: &Route) -> Envelope {
+    Envelope {
+        src,
+        dst: route.dst.ip(),
+        traffic_class: route.traffic_class,
+        hop_limit: if route.hop_limit == 0 { 64 } else { route.hop_limit },
     }
 }
 
