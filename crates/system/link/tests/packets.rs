@@ -20,7 +20,12 @@ fn pair(ip: std::net::IpAddr) -> (Member, Member, Route) {
     (a, b, Route::new(index, SocketAddr::new(b_ip, b_port)))
 }
 
-fn every_size_arrives(ip: std::net::IpAddr) {
+#[test]
+fn every_size_arrives() {
+    [V4, V6].into_iter().for_each(all_sizes);
+}
+
+fn all_sizes(ip: std::net::IpAddr) {
     let (a, b, route) = pair(ip);
     let to = qpn(b.slot(), 5);
     let sizes: Vec<usize> = (0..70).chain([255, 256, 1023, 1024, 2048, 4095, 4096, 4097]).collect();
@@ -32,20 +37,10 @@ fn every_size_arrives(ip: std::net::IpAddr) {
     let got = b.take(sizes.len());
     for (psn, (got, &len)) in got.iter().zip(&sizes).enumerate() {
         assert_eq!(got.bytes, expected(to, psn as u32, len), "{len} bytes");
-        assert_eq!(got.src, SocketAddr::new(a.link.address(route.local).unwrap(), a.link.port()));
+        assert_eq!(got.src, a.link.source_of(route.local).unwrap());
         assert_eq!((got.dst, got.forwarded), (ip, false));
     }
     assert_eq!(b.link.stats().rx_drop_icrc, 0);
-}
-
-#[test]
-fn every_size_arrives_over_ipv4() {
-    every_size_arrives(V4);
-}
-
-#[test]
-fn every_size_arrives_over_ipv6() {
-    every_size_arrives(V6);
 }
 
 fn runs_arrive_in_order(ip: std::net::IpAddr, max_segments: usize) {
@@ -86,18 +81,10 @@ fn runs_arrive_in_order(ip: std::net::IpAddr, max_segments: usize) {
 }
 
 #[test]
-fn gso_runs_over_ipv4() {
-    runs_arrive_in_order(V4, 64);
-}
-
-#[test]
-fn gso_runs_over_ipv6() {
-    runs_arrive_in_order(V6, 64);
-}
-
-#[test]
-fn packet_by_packet() {
-    runs_arrive_in_order(V4, 1);
+fn runs_arrive_with_and_without_gso() {
+    for (ip, max_segments) in [(V4, 64), (V6, 64), (V4, 1)] {
+        runs_arrive_in_order(ip, max_segments);
+    }
 }
 
 #[test]
@@ -201,13 +188,13 @@ fn addresses_come_and_go() {
     let link = open(config(port));
     let index = link.add_address(V4, 0).unwrap();
     assert_eq!(link.add_address(V4, 0).unwrap(), index);
-    assert_eq!(link.address(index), Some(V4));
+    assert_eq!(link.source_of(index), Some(SocketAddr::new(V4, port)));
     assert!(link.receive_buffer(index).unwrap() >= 65536);
     let mut kinds = Vec::new();
     link.for_each_fd(&mut |kind, _| kinds.push(kind));
     assert_eq!(kinds.len(), 2);
     link.remove_address(index);
-    assert_eq!(link.address(index), None);
+    assert_eq!(link.source_of(index), None);
     UdpSocket::bind((V4, port)).expect("the port is free again");
     let again = link.add_address(V4, 0).unwrap();
     assert_ne!(again, index);

@@ -10,39 +10,16 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use adverb_link::{Config, Route, TxBatch, UdpLink, each};
+use adverb_link::{Config, Route, TxBatch, each};
 use adverb_local::{SLOT_SHIFT, Slot};
 use common::*;
 
 const CHILD: &str = "ADVERB_LINK_TEST_CHILD";
 
-struct Sender {
-    link: UdpLink,
-    route: Route,
-    batch: TxBatch,
-    psn: u32,
-}
-
-impl Sender {
-    /// Sends from its own address to the group at 127.0.0.1.
-    fn new(port: u16) -> Sender {
-        let link = open(config(port));
-        let local = link.add_address("127.0.0.9".parse().unwrap(), 0).unwrap();
-        Sender {
-            route: Route::new(local, SocketAddr::new(V4, port)),
-            link,
-            batch: TxBatch::new(),
-            psn: 0,
-        }
-    }
-
-    fn send(&mut self, slot: Slot, count: usize) {
-        for _ in 0..count {
-            push(&mut self.batch, &self.link, &self.route, qpn(slot, self.psn % 7), self.psn, 256);
-            self.psn += 1;
-        }
-        self.batch.flush(&self.link);
-    }
+/// Sends from its own address to the group at 127.0.0.1.
+fn sender(port: u16) -> Sender {
+    let from = "127.0.0.9".parse().unwrap();
+    Sender::at(config(port), from, SocketAddr::new(V4, port))
 }
 
 /// Sends to each node until no packet is forwarded.
@@ -64,7 +41,7 @@ fn packets_are_forwarded_without_steering() {
     let port = port();
     let config = || Config { steer: false, ..config(port) };
     let nodes: Vec<_> = (0..3).map(|_| Member::at(config(), V4).0).collect();
-    let mut sender = Sender::new(port);
+    let mut sender = sender(port);
     for node in &nodes {
         sender.send(node.slot(), 50);
     }
@@ -106,16 +83,16 @@ fn packets_for_nobody_are_counted() {
     let (a, _) = Member::at(config(port), V4);
     let (b, _) = Member::at(config(port), V4);
     let (free, _name) = (1..=1022).find_map(|s| keep_free(s).map(|name| (s, name))).unwrap();
-    let mut sender = Sender::new(port);
+    let mut sender = sender(port);
     sender.send(free, 10);
     let dropped = || a.link.stats().rx_drop_no_owner + b.link.stats().rx_drop_no_owner;
     assert!(wait(|| dropped() == 10), "{}", dropped());
     // QPN 1 goes to the sink of the receiving process; the multicast QPN only with a group as the
     // IP destination.
     for to in [1, 0xff_ffff] {
-        push(&mut sender.batch, &sender.link, &sender.route, to, 0, 8);
+        sender.push(to, 0, 8);
     }
-    sender.batch.flush(&sender.link);
+    sender.flush();
     let stray = || a.link.stats().rx_drop_not_multicast + b.link.stats().rx_drop_not_multicast;
     assert!(wait(|| a.count() + b.count() == 1 && stray() == 1));
 }
@@ -129,7 +106,7 @@ fn held(slot: Slot) -> bool {
 #[test]
 fn steering_follows_members_that_join_and_leave() {
     let port = port();
-    let mut sender = Sender::new(port);
+    let mut sender = sender(port);
     let (a, _) = Member::at(config(port), V4);
     steered(&mut sender, &[&a]);
     // Joining alone settles the steering: no packet is forwarded. On a loaded machine a member may
@@ -160,7 +137,7 @@ fn steering_follows_members_that_join_and_leave() {
 #[test]
 fn a_second_slot_is_steered() {
     let port = port();
-    let mut sender = Sender::new(port);
+    let mut sender = sender(port);
     let (a, _) = Member::at(config(port), V4);
     let (b, _) = Member::at(config(port), V4);
     let second = a.link.local().claim_slot().unwrap();
@@ -230,7 +207,7 @@ fn killed_members_hurt_nobody() {
         return wait_for_parent();
     }
     let port = port();
-    let mut sender = Sender::new(port);
+    let mut sender = sender(port);
     let (mut first, slot) = child("killed_members_hurt_nobody", port);
     let dead: Slot = slot.parse().unwrap();
     let (a, _) = Member::at(config(port), V4);
@@ -299,7 +276,7 @@ fn a_stopped_reader_costs_a_bounded_wait() {
     let (a, _) = Member::at(config(), V4);
     let silent = open(config());
     let slot = silent.local().slots()[0];
-    let mut sender = Sender::new(port);
+    let mut sender = sender(port);
     let counted = || a.link.stats().local.forwarded_out + a.link.stats().local.forwarded_drop_full;
     let mut sent = 0;
     let mut round = || {
@@ -365,7 +342,7 @@ fn without_a_thread_nothing_is_lost() {
     let port = port();
     let (a, b) = (open(config(port)), open(config(port)));
     a.add_address(V4, 0).unwrap();
-    let mut sender = Sender::new(port);
+    let mut sender = sender(port);
     // Arrives at `a` while `b` joins, and `b` alone answers steering tests.
     sender.send(a.local().slots()[0], 5);
     let start = std::time::Instant::now();

@@ -14,7 +14,9 @@ use std::process::Command;
 use adverb_link::{
     Config, LinkError, LocalPorts, Route, RxBuffers, RxFrom, TxBatch, UdpLink, each,
 };
-use adverb_local::{DELIVERY, Delivery, HandshakeMessage, Local, Slot, SlotClaim, add_packet};
+use adverb_local::{
+    ConnectionId, DELIVERY, Delivery, HandshakeMessage, Local, Slot, SlotClaim, add_packet,
+};
 use common::*;
 use nix::sys::socket::SockType;
 use other::{Other, ROLE, asked, say};
@@ -119,15 +121,13 @@ fn steered(port: u16) {
     log::set_max_level(log::LevelFilter::Warn);
     let (a, _) = Member::at(config(port), V4);
     let (b, _) = Member::at(config(port), V4);
-    let sender = open(config(port));
-    let local = sender.add_address("127.0.0.9".parse().unwrap(), 0).unwrap();
-    let route = Route::new(local, SocketAddr::new(V4, port));
-    let mut batch = TxBatch::new();
+    let from = "127.0.0.9".parse().unwrap();
+    let mut sender = Sender::at(config(port), from, SocketAddr::new(V4, port));
     let settled = wait(|| {
         [&a, &b].iter().all(|node| {
             node.got.lock().unwrap().clear();
-            push(&mut batch, &sender, &route, qpn(node.slot(), 1), 0, 8);
-            batch.flush(&sender);
+            sender.push(qpn(node.slot(), 1), 0, 8);
+            sender.flush();
             wait(|| node.count() >= 1) && !node.got.lock().unwrap()[0].forwarded
         })
     });
@@ -144,8 +144,11 @@ fn packets(slot: Slot, len: usize) -> Vec<u8> {
     out
 }
 
-fn message(link: &UdpLink) -> HandshakeMessage {
-    HandshakeMessage { nonce: 5, wants_answer: true, mtu: 4096, slots: link.local().slots() }
+/// Sends a handshake message with descriptors; answers the connection.
+fn shake_hands(link: &UdpLink, slot: Slot, fds: &[OwnedFd; 4]) -> std::io::Result<ConnectionId> {
+    let slots = link.local().slots();
+    let message = HandshakeMessage { nonce: 5, wants_answer: true, mtu: 4096, slots };
+    link.local().send_handshake(slot, &message, &fds.each_ref().map(|fd| fd.as_fd()))
 }
 
 /// A sending link, with a route to its own address, and four descriptors to give away.
@@ -172,10 +175,7 @@ fn tru_1_a_stranger_at_a_slots_name_is_sent_nothing() {
     assert_eq!(stranger.hear(), "listens");
     for _ in 0..3 {
         assert_eq!(link.deliver(slot, &route, &packets(slot, 64)), Delivery::NoOwner);
-        let error = link
-            .local()
-            .send_handshake(slot, &message(&link), &fds.each_ref().map(|fd| fd.as_fd()))
-            .unwrap_err();
+        let error = shake_hands(&link, slot, &fds).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
         assert!(error.to_string().contains("user 65533"), "{error}");
         // A packet over the network for this slot is not forwarded either.
@@ -206,9 +206,7 @@ fn tru_1_a_name_that_changes_hands_between_two_messages_leads_nowhere() {
     let mut stranger = Other::start(STRANGER, &format!("listen {}", slot_name(slot)));
     assert_eq!(stranger.hear(), "listens");
     assert_eq!(link.deliver(slot, &route, &packets(slot, 64)), Delivery::NoOwner);
-    link.local()
-        .send_handshake(slot, &message(&link), &fds.each_ref().map(|fd| fd.as_fd()))
-        .unwrap_err();
+    shake_hands(&link, slot, &fds).unwrap_err();
     assert_eq!(stranger.ask("what have you got?"), "2 0");
     drop(stranger);
     // If a process of this user has the name again, messages arrive.
@@ -235,10 +233,7 @@ fn connections_to_processes_that_ended_are_closed() {
     let (link, _, fds) = giver();
     let owner = open(config(port()));
     let slot = owner.local().slots()[0];
-    let first = link
-        .local()
-        .send_handshake(slot, &message(&link), &fds.each_ref().map(|fd| fd.as_fd()))
-        .unwrap();
+    let first = shake_hands(&link, slot, &fds).unwrap();
     let mut buffers = RxBuffers::new(1);
     let mut ended = || {
         link.recv(RxFrom::Processes, &mut buffers, 8, &mut each(|p| panic!("{p:?}")));
@@ -255,19 +250,13 @@ fn connections_to_processes_that_ended_are_closed() {
     assert_eq!(seen, [first]);
     // The next owner of the slot is another process.
     let next = line_at(&slot_name(slot));
-    let second = link
-        .local()
-        .send_handshake(slot, &message(&link), &fds.each_ref().map(|fd| fd.as_fd()))
-        .unwrap();
+    let second = shake_hands(&link, slot, &fds).unwrap();
     assert!(ended().is_empty());
     // A handshake message to a third process detects this end. The report names the second
     // connection, not the slot.
     drop(next);
     let _third = line_at(&slot_name(slot));
-    let third = link
-        .local()
-        .send_handshake(slot, &message(&link), &fds.each_ref().map(|fd| fd.as_fd()))
-        .unwrap();
+    let third = shake_hands(&link, slot, &fds).unwrap();
     assert_ne!(second, third);
     assert_eq!(ended(), [second]);
 }
@@ -280,10 +269,7 @@ fn tru_1_a_name_that_is_only_held_is_sent_nothing() {
     let mut stranger = Other::start(STRANGER, &format!("hold {}", slot_name(slot)));
     assert_eq!(stranger.hear(), "held");
     assert_eq!(link.deliver(slot, &route, &packets(slot, 64)), Delivery::NoOwner);
-    let error = link
-        .local()
-        .send_handshake(slot, &message(&link), &fds.each_ref().map(|fd| fd.as_fd()))
-        .unwrap_err();
+    let error = shake_hands(&link, slot, &fds).unwrap_err();
     assert!(error.to_string().contains("user 65533"), "{error}");
 }
 
@@ -470,27 +456,21 @@ fn tru_2_packets_of_this_machine_count_from_the_own_port_only() {
         let dropped =
             || node.link.stats().rx_drop_local_port + second.link.stats().rx_drop_local_port;
         // Another port.
-        let strange = open(config(common::port()));
-        let local = strange.add_address(there, 0).unwrap();
-        let route = Route::new(local, SocketAddr::new(here, port));
-        let mut batch = TxBatch::new();
+        let to = SocketAddr::new(here, port);
+        let mut strange = Sender::at(config(common::port()), there, to);
         for to in [&node, &second] {
-            for psn in 0..10 {
-                push(&mut batch, &strange, &route, qpn(to.slot(), 1), psn, 64);
-            }
+            (0..10).for_each(|psn| strange.push(qpn(to.slot(), 1), psn, 64));
         }
-        batch.flush(&strange);
+        strange.flush();
         assert!(wait(|| dropped() == 20), "{} of 20", dropped());
         if here == there {
             continue;
         }
         // From the port, first without a socket of this process at the address, then with one.
-        let near = open(own(port));
-        let local = near.add_address(there, 0).unwrap();
-        let route = Route::new(local, SocketAddr::new(here, port));
+        let mut near = Sender::at(own(port), there, to);
         let mut send = |psn| {
-            push(&mut batch, &near, &route, qpn(node.slot(), 1), psn, 64);
-            batch.flush(&near);
+            near.push(qpn(node.slot(), 1), psn, 64);
+            near.flush();
         };
         send(1);
         assert!(wait(|| dropped() == 21), "{} of 21", dropped());
@@ -514,13 +494,11 @@ fn tru_2_what_a_stranger_sent_before_the_port_was_ours_does_not_count() {
     link.add_address(V4, 0).unwrap();
     // No thread reads while the stranger holds the port, and then the stranger closes it. Its user
     // does not matter here.
-    let strange = open(Config { steer: false, ..config(port) });
-    let local = strange.add_address(there, 0).unwrap();
-    let route = Route::new(local, SocketAddr::new(V4, port));
-    let mut batch = TxBatch::new();
+    let config = Config { steer: false, ..config(port) };
+    let mut strange = Sender::at(config, there, SocketAddr::new(V4, port));
     for psn in 0..50 {
-        push(&mut batch, &strange, &route, qpn(link.local().slots()[0], 1), psn, 64);
-        batch.flush(&strange);
+        strange.push(qpn(link.local().slots()[0], 1), psn, 64);
+        strange.flush();
     }
     drop(strange);
     link.add_address(there, 0).unwrap();

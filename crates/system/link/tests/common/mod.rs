@@ -162,6 +162,40 @@ pub fn push(batch: &mut TxBatch, link: &UdpLink, route: &Route, qpn: u32, psn: u
     });
 }
 
+/// A sending link, and its packets to one destination.
+pub struct Sender {
+    pub link: UdpLink,
+    pub route: Route,
+    pub batch: TxBatch,
+    pub psn: u32,
+}
+
+impl Sender {
+    pub fn at(config: Config, ip: IpAddr, to: SocketAddr) -> Sender {
+        let link = open(config);
+        let local = link.add_address(ip, 0).unwrap();
+        Sender { route: Route::new(local, to), link, batch: TxBatch::new(), psn: 0 }
+    }
+
+    /// Sends numbered packets to queue pairs of a slot.
+    pub fn send(&mut self, slot: Slot, count: usize) {
+        for _ in 0..count {
+            self.push(qpn(slot, self.psn % 7), self.psn, 256);
+            self.psn += 1;
+        }
+        self.flush();
+    }
+
+    /// Stages a packet of `len` payload bytes.
+    pub fn push(&mut self, qpn: u32, psn: u32, len: usize) {
+        push(&mut self.batch, &self.link, &self.route, qpn, psn, len);
+    }
+
+    pub fn flush(&mut self) {
+        self.batch.flush(&self.link);
+    }
+}
+
 /// The bytes of such a packet at the receiver.
 pub fn expected(qpn: u32, psn: u32, len: usize) -> Vec<u8> {
     let mut bytes = bth(qpn, psn).to_vec();
