@@ -14,6 +14,7 @@
 //! - No queue pair number is given to another connection while packets of the old connection may
 //!   arrive. Programs send data for as long as they take a connection for established. This data
 //!   never reaches another connection.
+mod lookup;
 mod net;
 mod oracle;
 mod process;

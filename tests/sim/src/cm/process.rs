@@ -6,10 +6,13 @@ use crate::rng::Rng;
 use adverb_cm::{Endpoint, Id};
 use std::collections::{BTreeMap, VecDeque};
 
-/// The services of every process, for connections and for lookups, and a service without a listener.
+/// The services of every process, for connections and for lookups, and a service without a
+/// listener.
 pub(super) const SERVICE: u64 = 0x0106_1c06;
 pub(super) const DATAGRAMS: u64 = 0x0111_1c07;
 pub(super) const NOBODY: u64 = 0x0106_0001;
+/// Queue pair and Q_Key in the answers to lookups.
+pub(super) const LOOKED_UP: (u32, u32) = (7, 8);
 /// Bits of the process's prefix in queue pair numbers.
 pub(super) const PREFIX_BITS: u8 = 10;
 

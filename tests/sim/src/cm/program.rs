@@ -1,24 +1,21 @@
 //! A program that takes the usual steps of a connection, and sometimes other steps.
 use super::net::{address, host_of};
 use super::oracle::{Attempt, AttemptEnd, EndOutcome};
-use super::process::{DATAGRAMS, Mine, NOBODY, Plan, SERVICE};
+use super::process::{LOOKED_UP, Mine, NOBODY, Plan, SERVICE};
 use super::world::World;
 use crate::verdict::{Check, Violation, ensure};
 use adverb_cm::mad::{Rep, SidrStatus};
 use adverb_cm::{
     Accept, ConnectRequest, Data, Ece, Ending, Event, Id, MAD_LEN, MadKind, Path, QpKind,
-    RejectReason, SidrAnswer, SidrRequest, State, Timing,
+    RejectReason, State, Timing,
 };
 use std::time::Duration;
-
-/// Queue pair and Q_Key in the answers to lookups.
-const LOOKED_UP: (u32, u32) = (7, 8);
 
 fn words(attempt: usize, side: usize) -> Vec<u8> {
     format!("farewell {side} of {attempt}").into_bytes()
 }
 
-fn data<const N: usize>(attempt: usize) -> Data<N> {
+pub(super) fn data<const N: usize>(attempt: usize) -> Data<N> {
     Data::new(&(attempt as u64 + 1).to_be_bytes()).unwrap_or(Data::EMPTY)
 }
 
@@ -30,14 +27,14 @@ fn attempt_of(bytes: &[u8]) -> Result<usize, Violation> {
         .ok_or_else(|| Violation("private data that nobody sent".into()))
 }
 
-fn refused(e: adverb_cm::CommandError) -> Violation {
+pub(super) fn refused(e: adverb_cm::CommandError) -> Violation {
     Violation(format!("a command is refused: {e}"))
 }
 
 impl World {
     /// Draws whether the program does something unusual: `wild` is in thousandths. Never while the
     /// world winds up.
-    fn wild(&mut self) -> bool {
+    pub(super) fn wild(&mut self) -> bool {
         let rate = self.config.wild;
         !self.winding_up && self.rng.chance(rate)
     }
@@ -122,7 +119,7 @@ impl World {
     }
 
     /// The path to another host.
-    fn elsewhere(&mut self, who: usize) -> Path {
+    pub(super) fn elsewhere(&mut self, who: usize) -> Path {
         let host = self.processes[who].host;
         let to = (host + 1 + self.rng.index(self.config.hosts - 1)) % self.config.hosts;
         Path { local: address(host), remote: address(to) }
@@ -155,39 +152,6 @@ impl World {
             self.plan_soon(who, Plan::LetGo(id));
         }
         Ok(())
-    }
-
-    fn lookup(&mut self, who: usize) -> Check {
-        let (number, path) = (self.attempts.len(), self.elsewhere(who));
-        self.attempts.push(Attempt::default());
-        let service_id = if self.rng.chance(200) { NOBODY } else { DATAGRAMS };
-        let (pkey, timing, private_data) = (0xffff, Timing::LINUX, data(number));
-        let request = SidrRequest { path, service_id, pkey, timing, private_data };
-        let id = self.processes[who].endpoint.sidr_request(self.now, &request).map_err(refused)?;
-        ensure!(self.ids.insert(id), "{id:?} is given out twice");
-        let mine = Mine { attempt: number, passive: None, qpn: None, peer: None };
-        self.processes[who].mine.insert(id, mine);
-        Ok(())
-    }
-
-    /// Answers a lookup, destroys the id, or leaves the request for its repetition.
-    fn answer_lookup(&mut self, who: usize, id: Id) -> Check {
-        let now = self.now;
-        let Some(mine) = self.processes[who].mine.get(&id).cloned() else { return Ok(()) };
-        let wild = self.wild();
-        if wild && self.rng.chance(500) {
-            return self.let_go(who, id);
-        }
-        let endpoint = &mut self.processes[who].endpoint;
-        if wild {
-            endpoint.drop_request(id).map_err(refused)?;
-        } else {
-            let answer = SidrAnswer { qpn: LOOKED_UP.0, qkey: LOOKED_UP.1, ..Default::default() };
-            endpoint.sidr_reply(id, &answer).map_err(refused)?;
-            endpoint.release(now, id).map_err(refused)?;
-        }
-        self.processes[who].mine.remove(&id);
-        mine.end(&mut self.attempts).over(EndOutcome::LookedUp)
     }
 
     fn on_event(&mut self, who: usize, id: Id, event: Event) -> Check {
@@ -438,7 +402,7 @@ impl World {
         Ok(())
     }
 
-    fn let_go(&mut self, who: usize, id: Id) -> Check {
+    pub(super) fn let_go(&mut self, who: usize, id: Id) -> Check {
         let now = self.now;
         let Some(mine) = self.processes[who].mine.get(&id).cloned() else { return Ok(()) };
         let end = mine.end(&mut self.attempts);

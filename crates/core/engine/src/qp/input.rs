@@ -103,8 +103,8 @@ impl Qp {
     /// such queues.
     ///
     /// The host copies the payload of such a packet from another process straight to its
-    /// destination: [`Qp::handle_packet`] gets a stand-in of the same length, and the host's `write`
-    /// copies the real payload. So no code but `write` may look at the payload.
+    /// destination: [`Qp::handle_packet`] gets a stand-in of the same length, and the host's
+    /// `write` copies the real payload. So no code but `write` may look at the payload.
     #[must_use]
     pub fn takes_straight(&self, headers: &Headers) -> bool {
         matches!(self.attr.state, QpState::Rtr | QpState::Rts | QpState::Sqd)
