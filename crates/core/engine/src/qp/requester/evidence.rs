@@ -67,6 +67,19 @@ pub(super) struct Evidence {
     train_began: Time,
     /// The least time in which [`TRAIN`] was acknowledged (0: unknown).
     train_took: u64,
+    /// Packets before this PSN are no evidence: they left before the evidence was taken anew.
+    anew: u64,
+    /// PSN at which the current round trip ends, while a queue is seen.
+    queue: Option<u64>,
+}
+
+/// What a round trip shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Finding {
+    /// The evidence is old, and is taken anew.
+    Stale,
+    /// A queue has lasted for a round trip.
+    Queue,
 }
 
 /// Moves a mean to a sample by this part of their distance.
@@ -75,8 +88,33 @@ fn toward(mean: &mut u64, sample: u64, part: u64) {
 }
 
 impl Evidence {
+    /// A round trip to the packet before `una` took this time. `high` is the first PSN not sent.
+    pub(super) fn measured(
+        &mut self,
+        took: u64,
+        now: Time,
+        window: u64,
+        [una, high]: [u64; 2],
+    ) -> Option<Finding> {
+        if una < self.anew {
+            return None;
+        }
+        if self.is_stale(now) {
+            *self = Evidence { anew: high, queue: self.queue, ..Evidence::default() };
+            return Some(Finding::Stale);
+        }
+        self.round_trip(took, now, window);
+        if self.carries() != Some(false) || window <= BUFFER {
+            self.queue = None;
+            return None;
+        }
+        if self.queue.is_some_and(|end| una < end) {
+            return None;
+        }
+        self.queue.replace(high).map(|_| Finding::Queue)
+    }
     /// A round trip with this window took this time.
-    pub(super) fn round_trip(&mut self, took: u64, now: Time, window: u64) {
+    fn round_trip(&mut self, took: u64, now: Time, window: u64) {
         if self.count < FEWEST && took < self.typical / 2 {
             // An earlier round trip was long for another reason.
             self.count = 0;
@@ -157,7 +195,7 @@ impl Evidence {
     }
 
     /// Is it time to take the evidence anew?
-    pub(super) fn is_stale(&self, now: Time) -> bool {
+    fn is_stale(&self, now: Time) -> bool {
         self.accepted > 0 && now.since(self.fresh) > STALE
     }
 

@@ -11,13 +11,15 @@
 //! so much. A larger window needs [`Evidence`] that it delivers proportionally more. Otherwise the
 //! window stops or shrinks. So the window of a long line becomes the line's bandwidth times its
 //! round trip, and the window on one host stays small.
-use super::evidence::{BUFFER, Evidence};
+use super::evidence::{BUFFER, Evidence, Finding};
 use adverb_wire::Time;
 use bursts::Bursts;
 use core::time::Duration;
+use doubt::Doubt;
 use notices::Notices;
 
 mod bursts;
+mod doubt;
 mod notices;
 
 /// The cost of a packet in a socket buffer beside its payload: headers and the kernel's bookkeeping
@@ -45,16 +47,6 @@ const SEARCH: u64 = 3;
 /// After the first queue the window grows by so many bytes in each round trip without a queue. The
 /// constant makes the windows of several senders alike.
 const STEP: u64 = BUFFER / 8;
-/// After the first loss or notification, so much has to arrive before the window grows above
-/// [`BUFFER`]. The amount grows eightfold if a loss follows the growth within [`SOON`], and shrinks
-/// as much if a loss comes later. A router without room for bursts of growth drops them each time.
-/// Losses at random hit small windows, too.
-const PATIENCE: u64 = 4 << 20;
-/// The largest of these amounts.
-const MOST_PATIENCE: u64 = 256 << 20;
-/// A loss follows the growth of the window if at most so much was acknowledged in between.
-const SOON: u64 = 2 << 20;
-
 /// How much a queue pair may have in flight.
 #[derive(Debug)]
 pub(super) struct Window {
@@ -66,23 +58,13 @@ pub(super) struct Window {
     recovered: u64,
     /// Size and threshold before a silence, until the cause of the silence is known.
     before: Option<(u64, u64)>,
-    /// Size, threshold, `wary` and `patience` before the last loss, if that loss has shrunk the
-    /// window.
-    whole: [u64; 4],
+    /// Size, threshold and doubt before the last loss, if that loss has shrunk the window.
+    whole: Option<(u64, u64, Doubt)>,
     notices: Notices,
     ack_every: u32,
     bursts: Bursts,
     evidence: Evidence,
-    /// Packets before this PSN are no evidence: they left before the evidence was taken anew.
-    anew: u64,
-    /// PSN at which the current round trip ends, while a queue is seen.
-    queue: Option<u64>,
-    /// Cost to be acknowledged before the window may exceed [`BUFFER`] again.
-    wary: u64,
-    /// That cost after the next loss, and the cost acknowledged since the window exceeded
-    /// [`BUFFER`].
-    patience: u64,
-    above: u64,
+    doubt: Doubt,
 }
 
 /// An acknowledgement, as the window sees it.
@@ -109,16 +91,12 @@ impl Window {
             max,
             recovered: 0,
             before: None,
-            whole: [0; 4],
+            whole: None,
             notices: Notices::default(),
             ack_every: ACK_REQ_EVERY as u32,
             bursts: Bursts::new(BUFFER),
             evidence: Evidence::default(),
-            anew: 0,
-            queue: None,
-            wary: 0,
-            patience: PATIENCE,
-            above: 0,
+            doubt: Doubt::default(),
         }
     }
     /// A window without bounds.
@@ -168,12 +146,12 @@ impl Window {
     /// Packets were acknowledged.
     pub(super) fn progress(&mut self, p: &Progress) {
         let Progress { mtu, una, .. } = *p;
-        if self.wary > 0 {
-            self.wary = self.wary.saturating_sub(p.acked);
+        let wary = self.is_wary();
+        self.doubt.acknowledged(p.acked, self.size);
+        if wary {
             self.resized(mtu);
         }
         self.evidence.delivered(p.acked, p.now);
-        self.above = if self.size > BUFFER { self.above + p.acked } else { 0 };
         if let Some((size, threshold)) = self.before.take()
             && p.beyond
         {
@@ -181,7 +159,7 @@ impl Window {
             // was lost before packets that the peer keeps.
             let less = size.min(BUFFER).max(size - size * 3 / 10);
             (self.size, self.threshold, self.recovered) = (less, threshold, una);
-            self.wary = self.wary.min(PATIENCE);
+            self.doubt.limit();
         }
         self.notices.progress(una, p.high);
         if self.size >= self.max {
@@ -210,66 +188,48 @@ impl Window {
     }
     /// May the window grow above [`BUFFER`]? A window that is not used says nothing.
     fn may_exceed(&self, p: &Progress) -> bool {
-        self.evidence.carries() == Some(true) && self.wary == 0 && p.in_flight >= self.size / 2
+        self.evidence.carries() == Some(true) && !self.is_wary() && p.in_flight >= self.size / 2
     }
     /// A round trip took `took` nanoseconds while `in_flight` was on its way.
     pub(super) fn measured(&mut self, took: u64, p: &Progress) {
-        if self.is_open() || p.in_flight < BUFFER.min(self.max) / 2 || p.una < self.anew {
+        if self.is_open() || p.in_flight < BUFFER.min(self.max) / 2 {
             return;
         }
-        if self.evidence.is_stale(p.now) {
-            (self.evidence, self.anew) = (Evidence::default(), p.high);
-            if self.size > BUFFER {
+        match self.evidence.measured(took, p.now, self.size, [p.una, p.high]) {
+            Some(Finding::Stale) if self.size > BUFFER => {
                 (self.threshold, self.size) = (self.size, BUFFER);
-                self.resized(p.mtu);
             }
-            return;
+            Some(Finding::Queue) => {
+                self.size = (self.size - self.size / 8).max(BUFFER);
+                self.threshold = self.threshold.min(self.size);
+                self.doubt.end();
+            }
+            _ => return,
         }
-        self.evidence.round_trip(took, p.now, self.size);
-        if self.evidence.carries() != Some(false) || self.size <= BUFFER {
-            self.queue = None;
-            return;
-        }
-        if self.queue.is_some_and(|end| p.una < end) {
-            return;
-        }
-        if self.queue.replace(p.high).is_some() {
-            // The queue lasted for a round trip.
-            self.size = (self.size - self.size / 8).max(BUFFER);
-            self.threshold = self.threshold.min(self.size);
-            self.wary = 0;
-            self.resized(p.mtu);
-        }
+        self.resized(p.mtu);
     }
     /// A packet was lost and later packets arrived.
     pub(super) fn lost(&mut self, mtu: u64, una: u64, high: u64) {
         if una < self.recovered || self.is_open() {
-            self.whole = [0; 4];
+            self.whole = None;
             return;
         }
         self.recovered = high;
-        self.whole = [self.size, self.threshold, self.wary, self.patience];
-        self.doubt();
+        self.whole = Some((self.size, self.threshold, self.doubt));
+        self.doubt.arise(self.size);
         let alone = self.evidence.carries() == Some(true) && self.size > BUFFER;
         let less = if alone { self.size * 3 / 10 } else { self.size / 2 };
         self.size = (self.size - less).max(LEAST * (mtu + OVERHEAD)).min(self.max);
         self.threshold = self.size;
         self.resized(mtu);
     }
-    /// A larger window than [`BUFFER`] is in doubt.
-    fn doubt(&mut self) {
-        if self.size > BUFFER {
-            let next = if self.above < SOON { self.patience * 8 } else { self.patience / 8 };
-            self.patience = next.clamp(PATIENCE, MOST_PATIENCE);
-        }
-        self.wary = self.patience;
-    }
     /// The last packet taken for lost was only late.
     pub(super) fn was_late(&mut self, mtu: u64) {
-        let [size, threshold, wary, patience] = core::mem::take(&mut self.whole);
-        if size > self.size {
+        if let Some((size, threshold, doubt)) = self.whole.take()
+            && size > self.size
+        {
             (self.size, self.threshold) = (size, threshold);
-            (self.wary, self.patience) = (wary, patience);
+            self.doubt.restore(doubt);
             self.resized(mtu);
         }
     }
@@ -280,7 +240,7 @@ impl Window {
         }
         let small = (RESTART * (mtu + OVERHEAD)).min(self.max);
         self.before.get_or_insert((self.size, self.threshold));
-        self.wary = self.patience;
+        self.doubt.renew();
         if self.size > small {
             self.threshold = (self.size / 2).max(small);
         }
@@ -294,7 +254,7 @@ impl Window {
             return;
         }
         let Some(less) = self.notices.take(self.size, una, high) else { return };
-        self.doubt();
+        self.doubt.arise(self.size);
         self.size = less.max(RESTART * (mtu + OVERHEAD)).min(self.max);
         self.threshold = self.size;
         self.resized(mtu);
@@ -314,7 +274,7 @@ impl Window {
     }
     /// A loss or a notification happened not long ago: bursts have to be short.
     pub(super) fn is_wary(&self) -> bool {
-        self.wary > 0
+        self.doubt.is_wary()
     }
     /// How many packets of `mtu` bytes fit.
     pub(super) fn packets(&self, mtu: u64) -> u64 {

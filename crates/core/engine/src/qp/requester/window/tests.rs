@@ -1,4 +1,5 @@
 //! The window alone, in virtual time.
+use super::doubt::PATIENCE;
 use super::*;
 
 const MTU: u64 = 4096;
@@ -109,12 +110,12 @@ fn a_loss_makes_wary() {
         let high = line.una;
         line.window.lost(MTU, line.una, high);
     }
-    assert_eq!(line.window.wary, PATIENCE);
+    assert_eq!(line.window.doubt.wary, PATIENCE);
     while line.window.size > BUFFER {
         line.una += 1;
         line.window.lost(MTU, line.una, line.una);
     }
-    line.window.wary = PATIENCE;
+    line.window.doubt.wary = PATIENCE;
     let small = line.rounds(5);
     assert!(small <= BUFFER, "{small}");
     assert!(line.rounds(200) > BUFFER);
