@@ -143,10 +143,9 @@ fn every_flipped_bit_is_found() {
     // bit, and sends from the same port. So only the damage makes the ICRC invalid.
     let (from, to) = (port(), port());
     let relay_in = UdpSocket::bind((V6, to)).unwrap();
-    let (c, index) = Member::at(config(from), V6);
-    let mut batch = TxBatch::new();
-    push(&mut batch, &c.link, &Route::new(index, SocketAddr::new(V6, to)), qpn(b.slot(), 1), 7, 32);
-    batch.flush(&c.link);
+    let mut c = Sender::at(config(from), V6, SocketAddr::new(V6, to));
+    c.push(qpn(b.slot(), 1), 7, 32);
+    c.flush();
     let mut packet = [0; 2048];
     let len = relay_in.recv(&mut packet).unwrap();
     drop(relay_in);
@@ -171,15 +170,13 @@ fn every_flipped_bit_is_found() {
 
 #[test]
 fn drops_are_counted() {
-    let link = open(config(port()));
-    let index = link.add_address(V4, 0).unwrap();
-    let mut batch = TxBatch::new();
-    push(&mut batch, &link, &Route::new(index, SocketAddr::new(V4, 9)), 1, 0, 65_600);
-    assert_eq!(link.stats().tx_drop_too_big, 1);
-    link.remove_address(index);
-    push(&mut batch, &link, &Route::new(index, SocketAddr::new(V4, 9)), 1, 0, 8);
-    batch.flush(&link);
-    assert_eq!(link.stats().tx_drop_other, 1);
+    let mut sender = Sender::at(config(port()), V4, SocketAddr::new(V4, 9));
+    sender.push(1, 0, 65_600);
+    assert_eq!(sender.link.stats().tx_drop_too_big, 1);
+    sender.link.remove_address(sender.route.local);
+    sender.push(1, 0, 8);
+    sender.flush();
+    assert_eq!(sender.link.stats().tx_drop_other, 1);
 }
 
 #[test]
@@ -234,19 +231,10 @@ fn every_socket_is_looked_at_after_a_wake_up() {
     // The first address is tried first; the packet arrives at the second.
     link.add_address("127.0.0.3".parse().unwrap(), 0).unwrap();
     link.add_address(V4, 0).unwrap();
-    let sender = open(config(from));
-    let local = sender.add_address(V4, 0).unwrap();
-    let mut batch = TxBatch::new();
+    let mut sender = Sender::at(config(from), V4, SocketAddr::new(V4, port));
     let mut buffers = RxBuffers::new(1);
-    push(
-        &mut batch,
-        &sender,
-        &Route::new(local, SocketAddr::new(V4, port)),
-        qpn(link.local().slots()[0], 1),
-        0,
-        8,
-    );
-    batch.flush(&sender);
+    sender.push(qpn(link.local().slots()[0], 1), 0, 8);
+    sender.flush();
     // On a loaded machine the packet arrives some time after the send.
     assert!(wait(|| {
         let mut here = false;
