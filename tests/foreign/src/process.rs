@@ -191,6 +191,18 @@ impl Program {
     }
 }
 
+/// The standard output of a command that must succeed; `what` names it.
+///
+/// # Errors
+/// The messages of the command.
+pub fn output_of(command: &mut Command, what: &str) -> Result<String, String> {
+    let out = command.output().map_err(|e| format!("{what}: {e}: run scripts/test-deps"))?;
+    if out.status.success() {
+        return Ok(String::from_utf8_lossy(&out.stdout).into_owned());
+    }
+    Err(format!("{what}:\n{}", String::from_utf8_lossy(&out.stderr).trim_end()))
+}
+
 /// Starts a prepared command in its own process group. The output is collected under the name
 /// `line`.
 ///

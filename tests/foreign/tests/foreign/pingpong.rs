@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use adverb_foreign::Verdict;
 use adverb_foreign::device::{DeviceArgs, loopback};
 use adverb_foreign::pair::Pair;
 use adverb_foreign::process::{Finished, Program, words};
 use adverb_foreign::suite::{Case, by_length, case, short};
-use adverb_foreign::Verdict;
 
 const LIMIT: Duration = Duration::from_secs(90);
 const MTUS: [u32; 5] = [256, 512, 1024, 2048, 4096];
