@@ -437,10 +437,7 @@ fn thread_states(pgid: u32) -> String {
         "for p in $(ps -eo pid=,pgid= | awk '$2=={pgid}{{print $1}}'); do for t in /proc/$p/task/*; do \
          echo \"  $p $(cat $t/comm) $(cut -d' ' -f3 $t/stat) $(cat $t/wchan) $(cut -d' ' -f1 $t/syscall)\"; done; done"
     );
-    match Command::new("sh").args(["-c", &script]).stderr(Stdio::null()).output() {
-        Ok(out) => String::from_utf8_lossy(&out.stdout).into_owned(),
-        Err(_) => String::new(),
-    }
+    output_of(Command::new("sh").args(["-c", &script]), "threads").unwrap_or_else(|why| why)
 }
 
 /// A TCP port that is free at the moment.
