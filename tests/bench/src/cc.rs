@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use adverb_foreign::process::output_of;
+
 use crate::Result;
 
 /// Compiles `c/NAME.c`, unless the compiled program is newer than the source. Returns the path of
@@ -21,17 +23,13 @@ pub fn program(name: &str) -> Result<PathBuf> {
     // Compiled under another name first, because another process may be running the program.
     let fresh = program.with_extension(std::process::id().to_string());
     let cc = std::env::var("CC").unwrap_or_else(|_| "cc".to_string());
-    let out = Command::new(&cc)
+    let mut command = Command::new(&cc);
+    command
         .args(["-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-o"])
         .args([&fresh, &source])
         // Only programs that call these libraries get linked with them.
-        .args(["-Wl,--as-needed", "-lrdmacm", "-libverbs"])
-        .output()
-        .map_err(|e| format!("{cc}: {e}: run scripts/test-deps"))?;
-    if !out.status.success() {
-        let said = String::from_utf8_lossy(&out.stderr);
-        return Err(format!("{} does not compile:\n{said}", source.display()));
-    }
+        .args(["-Wl,--as-needed", "-lrdmacm", "-libverbs"]);
+    output_of(&mut command, &format!("{cc} {}", source.display()))?;
     std::fs::rename(&fresh, &program).map_err(|e| format!("{}: {e}", program.display()))?;
     Ok(program)
 }

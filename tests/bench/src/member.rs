@@ -12,6 +12,7 @@ use adverb_device::engine::wr::Remote;
 use crate::Result;
 use crate::crowd::{Crowd, Event};
 use crate::pair::{self, Other};
+use crate::series::Series;
 
 /// Round trips, or writes, timed together: long enough for the clock.
 const BATCH: usize = 64;
@@ -198,8 +199,8 @@ fn timed(count: usize, time: Duration, mut one: impl FnMut(usize) -> Result<()>)
         batches.push((stop - start).as_secs_f64() / BATCH as f64);
         start = stop;
     }
-    batches.sort_by(f64::total_cmp);
-    Ok(format!("{:e} {made}", batches[batches.len() / 2]))
+    let median = Series::of(batches.into_iter()).map_or(f64::NAN, |s| s.median);
+    Ok(format!("{median:e} {made}"))
 }
 
 /// Seconds of a round trip, and the number of round trips.

@@ -15,6 +15,7 @@ use nix::sys::eventfd::EventFd;
 use nix::unistd::Pid;
 
 use crate::Result;
+use crate::series::Series;
 
 /// First argument of the second process. The processor follows, or [`ANY`].
 pub const CHILD: &str = "child";
@@ -259,9 +260,9 @@ impl Trips {
     }
 
     /// Half of the median, in seconds.
-    pub fn half_median(mut self) -> f64 {
-        self.trips.sort_unstable();
-        self.trips.get(self.trips.len() / 2).map_or(f64::NAN, |t| t.as_secs_f64() / 2.0)
+    pub fn half_median(self) -> f64 {
+        let trips = Series::of(self.trips.iter().map(Duration::as_secs_f64));
+        trips.map_or(f64::NAN, |s| s.median / 2.0)
     }
 }
 

@@ -9,6 +9,7 @@ use adverb_foreign::process::{Program, words};
 use crate::Result;
 use crate::ends::{Ends, PairEnd};
 use crate::report::{Key, What};
+use crate::series::Series;
 use crate::ucx;
 
 /// Time limit of a run: a longer run hangs, or is too slow for a figure.
@@ -42,8 +43,7 @@ pub fn own(program: &str, args: &[&str]) -> Result<Program> {
 pub fn figure(program: &str, name: &str, time: Duration, path: Option<&str>) -> Result<f64> {
     let args = ["--ms", &time.as_millis().to_string(), name];
     let program = if program == WAKE { waiting(program, &args)? } else { own(program, &args)? };
-    let out = path.into_iter().fold(program, |p, path| p.env(PATH, path)).run(LIMIT)?;
-    out.require_ok()?;
+    let out = path.into_iter().fold(program, |p, path| p.env(PATH, path)).run_ok(LIMIT)?;
     number_after(&out.text, name).ok_or_else(|| out.describe())
 }
 
@@ -244,10 +244,9 @@ fn latencies(text: &str) -> Option<Vec<f64>> {
     (!found.is_empty()).then_some(found)
 }
 
-fn middle(mut values: Vec<f64>) -> Option<Figures> {
-    values.sort_by(f64::total_cmp);
+fn middle(values: Vec<f64>) -> Option<Figures> {
     let mean = values.iter().sum::<f64>() / values.len() as f64;
-    values.get(values.len() / 2).map(|&median| Figures::Latency { median, mean })
+    Series::of(values.into_iter()).map(|s| Figures::Latency { median: s.median, mean })
 }
 
 /// Perftest's line of a bandwidth for `size`: iterations, peak and average in MiB/s, and messages

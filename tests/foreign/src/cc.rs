@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
-use crate::process::target_dir;
+use crate::process::{output_of, target_dir};
 
 /// Directory of the sources.
 pub fn source_dir() -> PathBuf {
@@ -71,24 +71,14 @@ fn compile_once(cc: &str, flags: &[&str], source: &Path, name: &str) -> Result<P
     // Compiled under another name first, because another test binary may be running the program.
     let fresh = dir.join(format!("{name}.{}", std::process::id()));
     let standard = if cc.ends_with("++") { "-std=c++17" } else { "-std=gnu11" };
-    let out = Command::new(cc)
+    let headers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/faces/ibverbs/include");
+    let mut command = Command::new(cc);
+    command
         .args([standard, "-g", "-Wall", "-Wextra", "-Werror", "-pthread"])
         .args(flags)
-        .arg("-o")
-        .arg(&fresh)
-        .arg(source)
-        .arg("-I")
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/faces/ibverbs/include"))
-        .args(["-libverbs", "-ldl"])
-        .output()
-        .map_err(|e| format!("{cc}: {e}: run scripts/test-deps"))?;
-    if !out.status.success() {
-        return Err(format!(
-            "{} does not compile:\n{}",
-            source.display(),
-            String::from_utf8_lossy(&out.stderr)
-        ));
-    }
+        .args(["-o".as_ref(), fresh.as_path(), source, "-I".as_ref(), &headers])
+        .args(["-libverbs", "-ldl"]);
+    output_of(&mut command, &format!("{cc} {}", source.display()))?;
     std::fs::rename(&fresh, &program).map_err(|e| format!("{}: {e}", program.display()))?;
     Ok(program)
 }

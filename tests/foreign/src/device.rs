@@ -85,8 +85,7 @@ pub fn devices_by_interface() -> Result<&'static [Device], String> {
 }
 
 fn listed(devinfo: &Program) -> Result<Vec<Device>, String> {
-    let out = devinfo.run(Duration::from_secs(60))?;
-    out.require_ok()?;
+    let out = devinfo.run_ok(Duration::from_secs(60))?;
     let list = parse_devinfo(&out.text)?;
     if list.is_empty() { Err(format!("no device:\n{}", out.describe())) } else { Ok(list) }
 }

@@ -4,6 +4,8 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::process::Command;
 
+use crate::process::output_of;
+
 /// A network interface that is up.
 #[derive(Clone, Debug)]
 pub struct Interface {
@@ -39,12 +41,9 @@ impl Interface {
 /// # Errors
 /// `ip` is missing or prints unexpected output.
 pub fn interfaces() -> Result<Vec<Interface>, String> {
-    let out = Command::new("ip")
-        .args(["-o", "addr", "show", "up"])
-        .output()
-        .map_err(|e| format!("ip: {e} (iproute2)"))?;
+    let out = output_of(Command::new("ip").args(["-o", "addr", "show", "up"]), "ip")?;
     let mut found: Vec<Interface> = Vec::new();
-    for line in String::from_utf8_lossy(&out.stdout).lines() {
+    for line in out.lines() {
         // 2: eth0    inet 192.0.2.2/24 brd ... ; a point-to-point interface is "eth0@if5".
         let f: Vec<&str> = line.split_whitespace().collect();
         let (Some(name), Some(family), Some(addr)) = (f.get(1), f.get(2), f.get(3)) else {

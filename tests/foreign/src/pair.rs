@@ -248,4 +248,20 @@ impl PairOutcome {
     pub fn require(&self, holds: bool) -> Verdict {
         if holds { Ok(()) } else { Err(self.describe()) }
     }
+
+    /// Fails with the output of both unless each end has all these words, and none of the `bad`.
+    ///
+    /// # Errors
+    /// The missing or bad words, and the output of both processes.
+    pub fn require_of_both(&self, words: &[&str], bad: &[&str]) -> Verdict {
+        for text in [&self.server.text, &self.client.text] {
+            if let Some(missing) = words.iter().find(|words| !text.contains(**words)) {
+                return Err(format!("no {missing:?}:\n{}", self.describe()));
+            }
+            if let Some(bad) = bad.iter().find(|words| text.contains(**words)) {
+                return Err(format!("{bad:?} in the output:\n{}", self.describe()));
+            }
+        }
+        Ok(())
+    }
 }

@@ -191,6 +191,18 @@ impl Program {
     }
 }
 
+/// The standard output of a command that must succeed; `what` names it.
+///
+/// # Errors
+/// The messages of the command.
+pub fn output_of(command: &mut Command, what: &str) -> Result<String, String> {
+    let out = command.output().map_err(|e| format!("{what}: {e}: run scripts/test-deps"))?;
+    if out.status.success() {
+        return Ok(String::from_utf8_lossy(&out.stdout).into_owned());
+    }
+    Err(format!("{what}:\n{}", String::from_utf8_lossy(&out.stderr).trim_end()))
+}
+
 /// Starts a prepared command in its own process group. The output is collected under the name
 /// `line`.
 ///
@@ -425,10 +437,7 @@ fn thread_states(pgid: u32) -> String {
         "for p in $(ps -eo pid=,pgid= | awk '$2=={pgid}{{print $1}}'); do for t in /proc/$p/task/*; do \
          echo \"  $p $(cat $t/comm) $(cut -d' ' -f3 $t/stat) $(cat $t/wchan) $(cut -d' ' -f1 $t/syscall)\"; done; done"
     );
-    match Command::new("sh").args(["-c", &script]).stderr(Stdio::null()).output() {
-        Ok(out) => String::from_utf8_lossy(&out.stdout).into_owned(),
-        Err(_) => String::new(),
-    }
+    output_of(Command::new("sh").args(["-c", &script]), "threads").unwrap_or_else(|why| why)
 }
 
 /// A TCP port that is free at the moment.

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::device::DeviceArgs;
-use crate::process;
+use crate::process::{self, output_of};
 
 /// The names of the tests that need nothing beyond plain verbs.
 pub const CORE: &str = include_str!("../data/pyverbs_core.txt");
@@ -53,18 +53,9 @@ pub fn unpack() -> Result<PathBuf, String> {
     let dir = process::target_dir()?.join(format!("foreign-pyverbs.{}", std::process::id()));
     std::fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     let script = "cp \"$1\"/* \"$2\"/ && gunzip -f \"$2\"/*.gz";
-    let out = Command::new("sh")
-        .args(["-c", script, "sh", SUITE])
-        .arg(&dir)
-        .output()
-        .map_err(|e| format!("unpacking the suite: {e}"))?;
-    if !out.status.success() {
-        return Err(format!(
-            "cannot unpack {SUITE} (package rdma-core; run scripts/test-deps; a system that drops documentation at \
-             installation has no suite): {}",
-            String::from_utf8_lossy(&out.stderr)
-        ));
-    }
+    let why = "unpacking the suite (package rdma-core; a system that drops documentation at \
+               installation has no suite)";
+    output_of(Command::new("sh").args(["-c", script, "sh", SUITE]).arg(&dir), why)?;
     Ok(dir)
 }
 

@@ -18,28 +18,20 @@ const UNREAD: u64 = 1 << 20;
 
 /// A key-value store: programs put values in and get them back.
 #[derive(Clone, Copy, Debug)]
-pub enum Store {
-    /// Redis.
-    Redis,
-    /// memcached, with two threads.
-    Memcached,
+pub struct Store {
+    /// Its name, for the client.
+    pub name: &'static str,
+    line: &'static str,
 }
 
-impl Store {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Redis => "redis",
-            Self::Memcached => "memcached",
-        }
-    }
-
-    fn line(self) -> &'static str {
-        match self {
-            Self::Redis => "redis-server --save --bind 127.0.0.1 --port PORT --appendonly no",
-            Self::Memcached => "memcached -u root -l 127.0.0.1 -p PORT -U 0 -t 2 -I 2m",
-        }
-    }
-}
+/// Redis, and memcached with two threads.
+pub const STORES: [Store; 2] = [
+    Store {
+        name: "redis",
+        line: "redis-server --save --bind 127.0.0.1 --port PORT --appendonly no",
+    },
+    Store { name: "memcached", line: "memcached -u root -l 127.0.0.1 -p PORT -U 0 -t 2 -I 2m" },
+];
 
 /// The path of packets, and the librdmacm with the rsockets.
 #[derive(Clone, Debug)]
@@ -94,8 +86,8 @@ impl SocketPath {
     /// The output of server and client.
     pub fn store(&self, store: Store, connections: usize) -> Verdict {
         let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("data/sockets_store.py");
-        let client = format!("python3 {} {} PORT {connections}", script.display(), store.name());
-        let (mut server, client) = self.pair(store.line(), &client).listening()?;
+        let client = format!("python3 {} {} PORT {connections}", script.display(), store.name);
+        let (mut server, client) = self.pair(store.line, &client).listening()?;
         let client = client.run(LIMIT)?;
         // The server runs until a signal ends it in order. The server notices the signal at the end
         // of a wait.

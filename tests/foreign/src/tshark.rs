@@ -8,7 +8,7 @@ use std::process::Command;
 use adverb_wire::icrc::{self, IpMeta, UdpMeta};
 use adverb_wire::{Headers, Syndrome, Transport};
 
-use crate::process::which;
+use crate::process::{output_of, which};
 
 /// Protocols that Wireshark guesses for the payload of a SEND. These dissectors also accept short
 /// messages of other content.
@@ -99,12 +99,7 @@ fn fields(file: &Path) -> Result<String, String> {
     command.args(["-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE"]);
     command.args(GUESSES.iter().flat_map(|name| ["--disable-protocol", name]));
     command.args(FIELDS.iter().flat_map(|name| ["-e", name]));
-    let out = command.output().map_err(|e| format!("tshark: {e}"))?;
-    let text = String::from_utf8_lossy(&out.stdout).into_owned();
-    if out.status.success() {
-        return Ok(text);
-    }
-    Err(format!("tshark cannot read {}: {}", file.display(), String::from_utf8_lossy(&out.stderr)))
+    output_of(&mut command, &format!("tshark of {}", file.display()))
 }
 
 fn read(line: &str) -> Result<Seen, String> {

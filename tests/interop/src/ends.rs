@@ -72,8 +72,7 @@ impl Side {
         static RXE: OnceLock<Result<Vec<Device>, String>> = OnceLock::new();
         let known = if self == Side::Adverb { &ADVERB } else { &RXE };
         let found = known.get_or_init(|| {
-            let out = self.program("ibv_devinfo", &["-v"]).run(Duration::from_secs(60))?;
-            out.require_ok()?;
+            let out = self.program("ibv_devinfo", &["-v"]).run_ok(Duration::from_secs(60))?;
             parse_devinfo(&out.text)
         });
         found.as_deref().map_err(Clone::clone)

@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use adverb_foreign::process::output_of;
+
 /// Half a second for each packet to queue pair 1.
 const RATE: &str = "5kbit";
 
@@ -37,12 +39,5 @@ impl Drop for SlowMads {
 }
 
 fn tc(line: &str) -> Result<(), String> {
-    let out = Command::new("tc")
-        .args(line.split_whitespace())
-        .output()
-        .map_err(|e| format!("tc: {e}"))?;
-    if out.status.success() {
-        return Ok(());
-    }
-    Err(format!("tc {line}: {}", String::from_utf8_lossy(&out.stderr).trim()))
+    output_of(Command::new("tc").args(line.split_whitespace()), &format!("tc {line}")).map(drop)
 }

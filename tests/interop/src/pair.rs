@@ -61,7 +61,7 @@ impl Ends {
 }
 
 /// A port, unused by earlier pairs. No other program uses ports in the namespace or the machine.
-pub(crate) fn next_port() -> u16 {
+pub fn next_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(20_000);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }

@@ -22,9 +22,7 @@ const STEP: Duration = Duration::from_secs(1800);
 pub fn sh(dir: &Path, script: &str, args: &[&str]) -> Result<String, String> {
     let mut command = Command::new("sh");
     command.args(["-euc", script, "sh"]).args(args).current_dir(dir);
-    let done = process::start(command, script.to_string())?.wait(STEP);
-    done.require_ok()?;
-    Ok(done.text)
+    Ok(process::start(command, script.to_string())?.wait(STEP).passed()?.text)
 }
 
 /// A directory under [`home`] that `make` fills once.

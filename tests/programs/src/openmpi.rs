@@ -1,29 +1,26 @@
 //! Debian's Open MPI, with UCX alone between the ranks.
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use adverb_foreign::cc::compile_with;
 use adverb_foreign::process::Finished;
 
+use crate::source_dir;
 use crate::stage::{DEVICE, Stage};
-use crate::{fetch, home};
 
 /// Names of UCX transports: reliable connections, and datagrams.
 pub const TRANSPORTS: [&str; 2] = ["rc_v", "ud_v"];
 
-/// Compiles a program with one of Open MPI's compilers, `mpicc` or `oshcc`.
+/// Compiles `c/NAME.c` with a compiler of MPI: `mpicc`, `oshcc`, or `mpicc.mpich`.
 ///
 /// # Errors
 /// The compiler's messages.
-pub fn compile(compiler: &str, source: &Path) -> Result<PathBuf, String> {
-    let stem = source.file_stem().unwrap_or_default().to_string_lossy();
-    let program = home()?.join(format!("{stem}.{}", std::process::id()));
-    let (source, out) = (source.display().to_string(), program.display().to_string());
-    let script = "\"$1\" -std=gnu11 -O2 -g -Wall -Wextra -Werror -o \"$2\" \"$3\"";
-    fetch::sh(&home()?, script, &[compiler, &out, &source])?;
-    let last = home()?.join(&*stem);
-    std::fs::rename(&program, &last).map_err(|e| format!("{}: {e}", last.display()))?;
-    Ok(last)
+pub fn compile(compiler: &str, name: &str, flags: &[&str]) -> Result<String, String> {
+    // The program itself does not call verbs, so it is not linked with them.
+    let flags = [&["-O2", "-Wl,--as-needed"], flags].concat();
+    let source = source_dir().join(format!("{name}.c"));
+    let program = compile_with(compiler, &flags, &source, &format!("{name}.{compiler}"))?;
+    Ok(program.display().to_string())
 }
 
 /// Runs a program in `ranks` processes by `mpirun` or `oshrun`. UCX carries all messages, by

@@ -97,8 +97,6 @@ impl Stage {
     /// # Errors
     /// The kind of end, with the output.
     pub fn run_ok<S: AsRef<str>>(&self, argv: &[S], limit: Duration) -> Result<Finished, String> {
-        let done = self.run(argv, limit)?;
-        done.require_ok()?;
-        Ok(done)
+        self.run(argv, limit)?.passed()
     }
 }

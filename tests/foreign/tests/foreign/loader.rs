@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use adverb_foreign::Verdict;
 use adverb_foreign::cc::source_dir;
-use adverb_foreign::process::{Program, target_dir};
+use adverb_foreign::process::{Program, output_of, target_dir};
 use adverb_foreign::suite::{Case, case};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -79,17 +79,10 @@ fn built() -> Result<Built, String> {
     BUILT.get_or_init(build).clone()
 }
 
-fn cc(args: &[&str]) -> Result<(), String> {
-    let out = Command::new("cc")
-        .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1"])
-        .args(args)
-        .output();
-    let out = out.map_err(|e| format!("cc: {e}: run scripts/test-deps"))?;
-    if out.status.success() {
-        Ok(())
-    } else {
-        Err(String::from_utf8_lossy(&out.stderr).into_owned())
-    }
+fn cc(args: &[&str]) -> Verdict {
+    let mut command = Command::new("cc");
+    command.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1"]).args(args);
+    output_of(&mut command, "cc").map(drop)
 }
 
 fn build() -> Result<Built, String> {

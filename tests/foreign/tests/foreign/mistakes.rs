@@ -48,9 +48,8 @@ pub fn cases() -> Vec<Case> {
 }
 
 fn run(path: &str) -> Result<Finished, String> {
-    let out =
-        rig::<&str>("mistakes", &[], &[])?.env("ADVERB_PATH", path).run(Duration::from_secs(90))?;
-    out.require_ok()?;
+    let program = rig::<&str>("mistakes", &[], &[])?.env("ADVERB_PATH", path);
+    let out = program.run_ok(Duration::from_secs(90))?;
     out.require_words(&["ok mistakes"])?;
     Ok(out)
 }

@@ -60,14 +60,9 @@ fn pair(compiler: &str, flags: &[&str], name: &str) -> Result<Pair, String> {
     Ok(Pair::of(end.clone(), end, LIMIT))
 }
 
+/// No report, and the output of the shell that the program starts.
 fn silent(outcome: &PairOutcome) -> Verdict {
-    for end in [&outcome.server, &outcome.client] {
-        let report = REPORTS.iter().find(|r| end.text.contains(**r));
-        require!(report.is_none(), "a report:\n{}", outcome.describe());
-        // Output of the shell that the program starts.
-        outcome.require(end.text.contains("child\n") && end.text.contains("END\n"))?;
-    }
-    Ok(())
+    outcome.require_of_both(&["child\n", "END\n"], &REPORTS)
 }
 
 fn exchanges(compiler: &str, flags: &[&str], name: &str) -> Verdict {

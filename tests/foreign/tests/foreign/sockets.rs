@@ -5,7 +5,7 @@ use adverb_foreign::Verdict;
 use adverb_foreign::cases::PATHS;
 use adverb_foreign::cc::compile;
 use adverb_foreign::process::Program;
-use adverb_foreign::sockets::{LIMIT, SocketPath, Store, rcopy, streams};
+use adverb_foreign::sockets::{LIMIT, STORES, SocketPath, rcopy, streams};
 use adverb_foreign::suite::{Case, by_length, case};
 
 /// The cases of `c/sockets.c`.
@@ -21,8 +21,8 @@ pub fn cases() -> Vec<Case> {
         cases.push(case(format!("SYS-7/{path}/iperf3"), move || {
             SocketPath::distribution(path).iperf3(1, by_length(200, 20))
         }));
-        for (name, store) in [("redis", Store::Redis), ("memcached", Store::Memcached)] {
-            cases.push(case(format!("SYS-7/{path}/{name}"), move || {
+        for store in STORES {
+            cases.push(case(format!("SYS-7/{path}/{}", store.name), move || {
                 SocketPath::distribution(path).store(store, CONNECTIONS)
             }));
         }

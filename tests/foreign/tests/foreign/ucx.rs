@@ -113,8 +113,5 @@ fn perftest(transports: &str, test: &str, size: u32) -> Verdict {
     let last = outcome.client.text.lines().find(|line| line.starts_with("Final:"));
     let done = last.and_then(|line| line.split_whitespace().nth(1));
     require!(done == Some(&iterations), "not {iterations} times:\n{}", outcome.describe());
-    for end in [&outcome.server, &outcome.client] {
-        outcome.require(!end.text.contains(" ERROR ") && !end.text.contains(" WARN "))?;
-    }
-    Ok(())
+    outcome.require_of_both(&[], &[" ERROR ", " WARN "])
 }

@@ -123,8 +123,5 @@ fn exchange(run: &Run, ends: Ends, family: Family) -> Verdict {
         },
         LIMIT,
     )?;
-    for end in [&outcome.client, &outcome.server] {
-        outcome.require(end.text.contains("OK ") && !end.text.contains("FAIL"))?;
-    }
-    Ok(())
+    outcome.require_of_both(&["OK "], &["FAIL"])
 }

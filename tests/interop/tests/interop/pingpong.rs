@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use adverb_foreign::Verdict;
 use adverb_foreign::suite::{Case, by_length};
-use adverb_foreign::{Verdict, require};
 use adverb_interop::ends::Family;
 use adverb_interop::pair::{Ends, FROM_RXE, TO_RXE};
 
@@ -55,11 +55,5 @@ fn pingpong(kind: &str, flags: &str, ends: Ends, family: Family) -> Verdict {
         },
         LIMIT,
     )?;
-    for end in [&outcome.client, &outcome.server] {
-        require!(end.text.contains(" iters in "), "no closing line:\n{}", outcome.describe());
-        for bad in ["invalid data", "Failed status", "Couldn't"] {
-            require!(!end.text.contains(bad), "{bad:?} in the output:\n{}", outcome.describe());
-        }
-    }
-    Ok(())
+    outcome.require_of_both(&[" iters in "], &["invalid data", "Failed status", "Couldn't"])
 }

@@ -1,17 +1,15 @@
 //! Open MPI over UCX: the programs of `c/mpi.c`, and the suite of mpi4py, over reliable connections
 //! and over datagrams.
 
-use std::path::PathBuf;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use adverb_foreign::Verdict;
 use adverb_foreign::suite::{Case, by_length, case, short};
+use adverb_programs::data_dir;
 use adverb_programs::fetch::{self, PYTHON};
 use adverb_programs::openmpi::{TRANSPORTS, compile, launch};
 use adverb_programs::skips;
 use adverb_programs::stage::PATHS;
-use adverb_programs::{data_dir, source_dir};
 
 const LIMIT: Duration = Duration::from_secs(120);
 const SUITE_LIMIT: Duration = Duration::from_secs(900);
@@ -42,9 +40,7 @@ pub fn cases() -> Vec<Case> {
 }
 
 fn program(path: &str, tls: &str, name: &str) -> Verdict {
-    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let program = BUILT.get_or_init(|| compile("mpicc", &source_dir().join("mpi.c"))).clone()?;
-    let program = program.display().to_string();
+    let program = compile("mpicc", "mpi", &[])?;
     // Two ranks in a short run: waiting ranks spin, and small machines have two processors.
     let (ranks, rounds) = by_length((4, "2"), (2, "1"));
     let done = launch("mpirun", path, tls, ranks, &[&program, name, rounds], LIMIT)?;

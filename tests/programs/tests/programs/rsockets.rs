@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use adverb_foreign::Verdict;
-use adverb_foreign::sockets::{SocketPath, Store};
+use adverb_foreign::sockets::{STORES, SocketPath};
 use adverb_foreign::suite::{Case, by_length, case};
 use adverb_programs::fetch;
 use adverb_programs::stage::PATHS;
@@ -24,15 +24,13 @@ pub fn cases() -> Vec<Case> {
         cases.push(case(format!("{path}/iperf3"), move || {
             SocketPath::directory(path, &built()?).iperf3(STREAMS, by_length(400, 40))
         }));
-        for (name, store) in [("redis", Store::Redis), ("memcached", Store::Memcached)] {
-            cases.push(case(format!("{path}/{name}"), move || with_a_store(path, store)));
+        for store in STORES {
+            cases.push(case(format!("{path}/{}", store.name), move || {
+                SocketPath::directory(path, &built()?).store(store, by_length(40, 8))
+            }));
         }
     }
     cases
-}
-
-fn with_a_store(path: &'static str, store: Store) -> Verdict {
-    SocketPath::directory(path, &built()?).store(store, by_length(40, 8))
 }
 
 /// `librdmacm.so.1` and `librspreload.so` of this release, from PyPI's source archive of pyverbs,

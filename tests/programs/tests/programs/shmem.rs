@@ -1,13 +1,10 @@
 //! OpenSHMEM of Open MPI: the programs of `c/shmem.c`.
 
-use std::path::PathBuf;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use adverb_foreign::Verdict;
 use adverb_foreign::suite::{Case, by_length, case};
 use adverb_programs::openmpi::{TRANSPORTS, compile, launch};
-use adverb_programs::source_dir;
 use adverb_programs::stage::PATHS;
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -26,9 +23,7 @@ pub fn cases() -> Vec<Case> {
 }
 
 fn program(path: &str, tls: &str, name: &str) -> Verdict {
-    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let program = BUILT.get_or_init(|| compile("oshcc", &source_dir().join("shmem.c"))).clone()?;
-    let program = program.display().to_string();
+    let program = compile("oshcc", "shmem", &[])?;
     let (pes, rounds) = by_length((3, "2"), (2, "1"));
     let done = launch("oshrun", path, tls, pes, &[&program, name, rounds], LIMIT)?;
     done.require_words(&[&format!("ok {name} with {pes} PEs")])

@@ -9,8 +9,9 @@ use adverb_foreign::hosts::two_hosts;
 use adverb_foreign::process::which;
 use adverb_foreign::require;
 use adverb_foreign::suite::{Case, case};
+use adverb_programs::data_dir;
 use adverb_programs::fetch::{self, PYTHON};
-use adverb_programs::{data_dir, source_dir};
+use adverb_programs::openmpi::compile;
 
 const LIMIT: Duration = Duration::from_secs(300);
 const NIXL: &str = "nixl-cu12==1.5.1";
@@ -96,13 +97,8 @@ fn between(what: &str, steps: &str, args: &[&str], words: &str) -> Verdict {
 
 fn mpich() -> Verdict {
     which("mpiexec.mpich")?;
-    let source = source_dir().join("mpi.c").display().to_string();
-    let dir = fetch::once("mpich", |dir| {
-        // MPICH's header declares arrays that make warnings of right calls.
-        let script = "mpicc.mpich -std=gnu11 -O2 -g -w -o mpi \"$1\"";
-        fetch::sh(dir, script, &[&source]).map(|_| ())
-    })?;
-    let program = dir.join("mpi").display().to_string();
+    // MPICH's header declares arrays that make warnings of right calls.
+    let program = compile("mpicc.mpich", "mpi", &["-w"])?;
     between("MPICH", MPICH, &[&program], "ok ring with 2 ranks")
 }
 

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use adverb_bench::Result;
 use adverb_bench::pair::{self, Cpus};
+use adverb_bench::series::Series;
 use adverb_bench::world::{World, failed, post, receive, request};
 use adverb_device::engine::cq::arm::ArmKind;
 use adverb_device::engine::wr::Remote;
@@ -60,8 +61,7 @@ fn measure(time: Duration) -> Result<()> {
     pair::pin(cpus.here)?;
     for length in LENGTHS {
         for (way, whole) in WAYS {
-            let found = source.chains(length, whole, remote, time)?;
-            for (what, value, unit) in found.lines() {
+            for (what, value, unit) in source.chains(length, whole, remote, time)? {
                 println!("chain_{length}_{way}_{what} {value:e} {unit}");
             }
         }
@@ -77,34 +77,8 @@ struct Source {
     qp: Arc<Qp>,
 }
 
-/// Figures of the chains of a length and way.
-struct Found {
-    to_completion: Vec<Duration>,
-    to_return: Vec<Duration>,
-    length: u32,
-    handovers: u64,
-    calls: u64,
-    packets: u64,
-}
-
-impl Found {
-    fn lines(&self) -> [(&'static str, f64, &'static str); 5] {
-        let a_request = |times: &[Duration]| {
-            let mut sorted = times.to_vec();
-            sorted.sort_unstable();
-            let median = sorted.get(sorted.len() / 2).map_or(f64::NAN, Duration::as_secs_f64);
-            median * 1e9 / f64::from(self.length)
-        };
-        let a_chain = |n: u64| n as f64 / self.to_return.len() as f64;
-        [
-            ("ns", a_request(&self.to_completion), "ns"),
-            ("post_ns", a_request(&self.to_return), "ns"),
-            ("handovers", a_chain(self.handovers), "1"),
-            ("calls", a_chain(self.calls), "1"),
-            ("packets", a_chain(self.packets), "1"),
-        ]
-    }
-}
+/// Name, value and unit.
+type Figure = (&'static str, f64, &'static str);
 
 impl Source {
     fn new() -> Result<Source> {
@@ -116,7 +90,13 @@ impl Source {
     }
 
     /// Runs chains of a length and way, as many as fit into the time.
-    fn chains(&self, length: u32, whole: bool, remote: Remote, time: Duration) -> Result<Found> {
+    fn chains(
+        &self,
+        length: u32,
+        whole: bool,
+        remote: Remote,
+        time: Duration,
+    ) -> Result<[Figure; 5]> {
         let before = self.world.context.node().stats();
         let (mut to_completion, mut to_return) = (Vec::new(), Vec::new());
         let end = Instant::now() + time;
@@ -129,14 +109,19 @@ impl Source {
             start = Instant::now();
         }
         let after = self.world.context.node().stats();
-        Ok(Found {
-            to_completion,
-            to_return,
-            length,
-            handovers: after.commits - before.commits,
-            calls: after.send_calls - before.send_calls,
-            packets: after.packets_sent - before.packets_sent,
-        })
+        let count = to_return.len() as f64;
+        let a_request = |times: Vec<Duration>| {
+            let median = Series::of(times.iter().map(Duration::as_secs_f64)).map(|s| s.median);
+            median.unwrap_or(f64::NAN) * 1e9 / f64::from(length)
+        };
+        let a_chain = |after: u64, before: u64| (after - before) as f64 / count;
+        Ok([
+            ("ns", a_request(to_completion), "ns"),
+            ("post_ns", a_request(to_return), "ns"),
+            ("handovers", a_chain(after.commits, before.commits), "1"),
+            ("calls", a_chain(after.send_calls, before.send_calls), "1"),
+            ("packets", a_chain(after.packets_sent, before.packets_sent), "1"),
+        ])
     }
 
     fn post(&self, length: u32, whole: bool, remote: Remote) -> Result<()> {

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use adverb_bench::cc;
 use adverb_bench::programs::number_after;
 use adverb_foreign::process::Finished;
+use adverb_interop::pair::next_port;
 use adverb_interop::vm;
 
 const LIMIT: Duration = Duration::from_secs(180);
@@ -88,15 +88,13 @@ fn start_of(side: Side) -> (String, &'static str) {
 
 /// Runs a shell line in the network namespace of the side's device.
 fn line_of(side: Side, line: &str) -> Result<Finished, String> {
-    let out = match side {
-        Side::Rxe => vm::shell(line).run(LIMIT)?,
+    match side {
+        Side::Rxe => vm::shell(line).run_ok(LIMIT),
         Side::Wire | Side::Host => {
             let line = format!("/usr/bin/ip link set lo up; {line}");
-            vm::program("unshare", &["-n", "sh", "-c", &line]).run(LIMIT)?
+            vm::program("unshare", &["-n", "sh", "-c", &line]).run_ok(LIMIT)
         }
-    };
-    out.require_ok()?;
-    Ok(out)
+    }
 }
 
 /// Runs a server that listens by its connection manager until it is killed, and a client. Returns
@@ -144,11 +142,6 @@ pub fn first_byte(side: Side, count: u32) -> Result<f64, String> {
     let out = meet(side, &format!("{FIRST_BYTE} rdma server HOST PORT"), &client)?;
     let seconds = number_after(&out.text, "first_byte").ok_or_else(|| out.describe())?;
     Ok(seconds * 1e6)
-}
-
-fn next_port() -> u16 {
-    static NEXT_PORT: AtomicU16 = AtomicU16::new(30_000);
-    NEXT_PORT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Runs one server and one client. Returns the number in a column of the client's results.
