@@ -77,8 +77,8 @@ fn connections_pass() {
     pass_and_reach(CONNECTIONS, &[("connections", 1)], |_| true, &ends);
 }
 
-/// CQN-1, CQN-2, CQN-3, CQN-4, CQN-5, CQN-6: the naive queue determines the events that are due. The
-/// seeds reach every kind of sleep and end.
+/// CQN-1, CQN-2, CQN-3, CQN-4, CQN-5, CQN-6: the naive queue determines the events that are due.
+/// The seeds reach every kind of sleep and end.
 #[test]
 fn nodes_pass() {
     let sleeps = [

@@ -152,7 +152,8 @@ impl World {
         }
     }
 
-    /// Posts up to `messages` messages of each flow, and sends all packets that the ends have ready.
+    /// Posts up to `messages` messages of each flow, and sends all packets that the ends have
+    /// ready.
     fn pump(&mut self, transfer: &Transfer, messages: u64) -> Result<(), String> {
         let (now, line, rng) = (self.now, &mut self.line, &mut self.rng);
         for (n, flow) in self.flows.iter_mut().enumerate().filter(|(_, flow)| flow.start <= now) {

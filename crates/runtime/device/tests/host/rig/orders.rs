@@ -145,8 +145,8 @@ impl Rig {
         }
     }
 
-    /// Moves a queue pair to ERR when `first` completions are there, or after 100 ms. Then waits for
-    /// the completions of all receives and returns the number of successful ones.
+    /// Moves a queue pair to ERR when `first` completions are there, or after 100 ms. Then waits
+    /// for the completions of all receives and returns the number of successful ones.
     fn cut(&self, at: usize, count: usize, first: usize) -> usize {
         let end = Instant::now() + Duration::from_millis(100);
         while self.cq.len() < first && Instant::now() < end {
