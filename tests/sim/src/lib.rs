@@ -55,11 +55,46 @@ mod world;
 
 pub use config::{Config, Faults, Link, Service};
 pub use program::{Action, KeyChoice, Post, Program, Verb};
-pub use report::{Failure, Report};
+pub use report::Report;
 pub use shrink::shrink;
 pub use world::World;
 
 use std::path::Path;
+
+/// A kind of worlds.
+#[derive(Clone, Copy, Debug)]
+pub struct Kind {
+    /// Name, and option of `adverb-sim`.
+    pub name: &'static str,
+    /// Runs the world of a seed; `true` for a trace, which begins with the configuration.
+    pub run: fn(u64, bool) -> Report,
+}
+
+/// Programs on queue pairs.
+pub const PROGRAMS: Kind = Kind {
+    name: "programs",
+    run: |seed, traced| {
+        let program = Program::draw(seed);
+        let world = World::new(&program.config);
+        if traced { world.traced().run(&program) } else { world.run(&program) }
+    },
+};
+/// The connection manager.
+pub const CONNECTIONS: Kind = Kind {
+    name: "connections",
+    run: |seed, traced| {
+        let world = cm::World::new(&cm::Config::draw(seed));
+        if traced { world.traced().run() } else { world.run() }
+    },
+};
+/// Whole devices.
+pub const NODES: Kind = Kind {
+    name: "nodes",
+    run: |seed, traced| {
+        let world = node::World::new(&node::Config::draw(seed));
+        if traced { world.traced().run() } else { world.run() }
+    },
+};
 
 /// Runs a program in its world.
 #[must_use]

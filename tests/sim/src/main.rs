@@ -1,14 +1,12 @@
 //! `adverb-sim`: runs seeds, and shows the events of a failing seed.
 #![forbid(unsafe_code)]
-mod connections;
-mod nodes;
 
-use adverb_sim::{Program, World};
+use adverb_sim::{CONNECTIONS, Kind, NODES, PROGRAMS, Program};
 use clap::Parser;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// Runs the verbs engine in simulated worlds and checks everything it does.
@@ -52,38 +50,38 @@ struct Args {
     no_shrink: bool,
 }
 
-/// The outcome of a run: the hash and the number of packets, or the violation.
-fn outcome(program: &Program) -> Result<(u64, u64), String> {
-    let report = adverb_sim::run(program);
-    match report.failure {
-        None => Ok((report.hash, report.packets)),
-        Some(failure) => Err(failure.to_string()),
+/// Prints a failure, and the smallest failing program.
+fn explain(kind: Kind, seed: u64, why: &str, shrink: bool) {
+    println!("seed {seed} of {} FAILED: {why}", kind.name);
+    if kind.name != PROGRAMS.name {
+        println!("  again: adverb-sim --{} --seed {seed} --trace", kind.name);
+        return;
     }
-}
-
-/// Prints a failure and the smallest failing program.
-fn explain(seed: u64, why: &str, shrink: bool) {
-    println!("seed {seed} FAILED: {why}");
     println!("  again: adverb-sim --seed {seed} --trace; its packets: --seed {seed} --pcap FILE");
     if !shrink {
         return;
     }
-    let small = adverb_sim::shrink(&Program::draw(seed), |p| outcome(p).is_err());
+    let failure = |p: &Program| adverb_sim::run(p).failure;
+    let small = adverb_sim::shrink(&Program::draw(seed), |p| failure(p).is_some());
     println!("  smallest program ({} actions):", small.actions.len());
     println!("    {:?}", small.config);
     for action in &small.actions {
         println!("    {action:?}");
     }
-    if let Err(why) = outcome(&small) {
+    if let Some(why) = failure(&small) {
         println!("  it fails with: {why}");
     }
 }
 
-fn run_one(args: &Args, seed: u64) -> ExitCode {
-    let program = Program::draw(seed);
+/// Counts in words.
+fn words<'a>(counts: impl IntoIterator<Item = (&'a &'static str, &'a u64)>) -> String {
+    counts.into_iter().map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ")
+}
+
+/// Runs one world and prints the result.
+fn run_one(kind: Kind, args: &Args, seed: u64) -> ExitCode {
     if args.trace {
-        println!("{:#?}", program.config);
-        for line in World::new(&program.config).traced().run(&program).trace {
+        for line in (kind.run)(seed, true).trace {
             println!("{line}");
         }
     }
@@ -93,64 +91,66 @@ fn run_one(args: &Args, seed: u64) -> ExitCode {
         eprintln!("{}: {e}", path.display());
         return ExitCode::FAILURE;
     }
-    match outcome(&program) {
-        Ok((hash, packets)) => {
-            println!("seed {seed} passed: {packets} packets, trace hash {hash:016x}");
+    let report = (kind.run)(seed, false);
+    match report.failure {
+        None => {
+            let counts = words(report.counts.iter().map(|(name, count)| (name, count)));
+            println!("seed {seed} passed: {counts}, trace hash {:016x}", report.hash);
             ExitCode::SUCCESS
         }
-        Err(why) => {
-            explain(seed, &why, !args.no_shrink);
+        Some(why) => {
+            explain(kind, seed, &why, !args.no_shrink);
             ExitCode::FAILURE
         }
     }
 }
 
-fn run_many(args: &Args) -> ExitCode {
-    let (next, hash, packets) = (AtomicU64::new(args.from), AtomicU64::new(0), AtomicU64::new(0));
-    let failed = Mutex::new(Vec::new());
+/// What the threads of [`run_many`] have found.
+#[derive(Default)]
+struct Found {
+    ran: u64,
+    hash: u64,
+    counts: BTreeMap<&'static str, u64>,
+    failed: Vec<(u64, String)>,
+}
+
+/// Runs many worlds in several threads, until enough of them have failed.
+fn run_many(kind: Kind, args: &Args, worlds: u64) -> ExitCode {
     let begin = Instant::now();
-    let end = args.from.saturating_add(args.seeds);
-    std::thread::scope(|scope| {
-        for _ in 0..args.jobs.max(1) {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    let enough = failed.lock().is_ok_and(|f| f.len() >= args.failures);
-                    if seed >= end || enough {
-                        return;
-                    }
-                    match outcome(&Program::draw(seed)) {
-                        Ok((one, sent)) => {
-                            // The order of the threads does not matter, as the sum is the same.
-                            hash.fetch_add(one.rotate_left((seed % 64) as u32), Ordering::Relaxed);
-                            packets.fetch_add(sent, Ordering::Relaxed);
-                        }
-                        Err(why) => {
-                            if let Ok(mut failed) = failed.lock() {
-                                failed.push((seed, why));
-                            }
-                        }
-                    }
-                }
-            });
+    let seeds = Mutex::new(args.from..args.from.saturating_add(worlds));
+    let found = Mutex::new(Found::default());
+    let next = || seeds.lock().ok()?.next();
+    let enough = || found.lock().is_ok_and(|f| f.failed.len() >= args.failures);
+    let work = || {
+        while let Some(seed) = next().filter(|_| !enough()) {
+            let report = (kind.run)(seed, false);
+            let Ok(mut found) = found.lock() else { return };
+            found.ran += 1;
+            // The order of the threads does not matter, as the sums are the same.
+            found.hash = found.hash.wrapping_add(report.hash.rotate_left((seed % 64) as u32));
+            for (name, count) in report.counts {
+                *found.counts.entry(name).or_default() += count;
+            }
+            found.failed.extend(report.failure.map(|why| (seed, why)));
         }
-    });
-    let seconds = begin.elapsed().as_secs_f64();
-    let mut failed = failed.into_inner().unwrap_or_default();
-    failed.sort();
-    for (seed, why) in &failed {
-        explain(*seed, why, !args.no_shrink);
+    };
+    std::thread::scope(|scope| (0..args.jobs.max(1)).for_each(|_| drop(scope.spawn(work))));
+    let mut found = found.into_inner().unwrap_or_default();
+    found.failed.sort();
+    for (seed, why) in &found.failed {
+        explain(kind, *seed, why, !args.no_shrink);
     }
-    let ran = next.into_inner().min(end) - args.from;
     println!(
-        "{ran} seeds from {}, {} failed, {:.0} seeds/s, {:.0} packets/s, trace hash {:016x}",
+        "{} seeds of {} from {}, {} failed, {:.0} seeds/s, {}, trace hash {:016x}",
+        found.ran,
+        kind.name,
         args.from,
-        failed.len(),
-        ran as f64 / seconds,
-        packets.into_inner() as f64 / seconds,
-        hash.into_inner()
+        found.failed.len(),
+        found.ran as f64 / begin.elapsed().as_secs_f64(),
+        words(&found.counts),
+        found.hash
     );
-    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if found.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn main() -> ExitCode {
@@ -165,21 +165,18 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if let Some(seed) = args.seed {
-        return match (args.connections, args.nodes) {
-            (Some(_), _) => connections::run_one(seed, args.trace),
-            (None, Some(_)) => nodes::run_one(seed, args.trace),
-            (None, None) => run_one(&args, seed),
+        let kind = match (args.connections, args.nodes) {
+            (Some(_), _) => CONNECTIONS,
+            (None, Some(_)) => NODES,
+            (None, None) => PROGRAMS,
         };
+        return run_one(kind, &args, seed);
     }
-    let mut all = Vec::new();
-    if args.seeds > 0 {
-        all.push(run_many(&args));
-    }
-    all.extend(
-        args.connections.map(|worlds| connections::run_many(args.from, worlds, args.failures)),
-    );
-    all.extend(
-        args.nodes.map(|worlds| nodes::run_many(args.from, worlds, args.jobs, args.failures)),
-    );
-    all.into_iter().find(|one| *one != ExitCode::SUCCESS).unwrap_or(ExitCode::SUCCESS)
+    let programs = Some(args.seeds).filter(|seeds| *seeds > 0);
+    let kinds = [(PROGRAMS, programs), (CONNECTIONS, args.connections), (NODES, args.nodes)];
+    let ends: Vec<ExitCode> = kinds
+        .into_iter()
+        .filter_map(|(kind, worlds)| Some(run_many(kind, &args, worlds?)))
+        .collect();
+    ends.into_iter().find(|end| *end != ExitCode::SUCCESS).unwrap_or(ExitCode::SUCCESS)
 }

@@ -1,9 +1,27 @@
 //! Memory of a device: an arena with a record of every write, for the oracle.
+use adverb_engine::packet::Data;
 use adverb_engine::{AtomicOp, Memory, MemoryFault, Range, memory::RangeKind};
 use std::cell::{Cell, RefCell};
 
 /// Bytes of the shared area, which the keys for peers open. The area is at the front of the arena.
 pub(crate) const SHARED: u64 = 16 * 1024;
+
+/// The bytes of a packet's payload.
+pub(crate) fn owned(payload: &Data<'_>, memory: &impl Memory) -> Result<Vec<u8>, MemoryFault> {
+    let mut bytes = vec![0; payload.len()];
+    match payload {
+        Data::Bytes(from) => bytes.copy_from_slice(from),
+        Data::Gather(ranges) => {
+            let mut rest = &mut bytes[..];
+            for range in *ranges {
+                let (to, behind) = rest.split_at_mut(range.len as usize);
+                memory.read(*range, to)?;
+                rest = behind;
+            }
+        }
+    }
+    Ok(bytes)
+}
 
 /// A change of memory by the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]

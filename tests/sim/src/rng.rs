@@ -41,14 +41,21 @@ impl Rng {
     }
 }
 
+/// Bytes after which [`pattern`] repeats: a prime, so that the bytes of other packets of the same
+/// operation differ.
+const PERIOD: usize = 1_048_573;
+
 /// The bytes of operation `id`. No two operations have the same bytes, so a byte in memory
 /// identifies its operation.
 pub(crate) fn pattern(id: u64, len: usize) -> Vec<u8> {
     let mut rng = Rng::new(id ^ 0x5eed_0000_0000);
     let mut bytes = Vec::with_capacity(len + 8);
-    while bytes.len() < len {
+    while bytes.len() < len.min(PERIOD) {
         bytes.extend_from_slice(&rng.next().to_le_bytes());
     }
-    bytes.truncate(len);
+    bytes.truncate(len.min(PERIOD));
+    while bytes.len() < len {
+        bytes.extend_from_within(..PERIOD.min(len - bytes.len()));
+    }
     bytes
 }

@@ -19,7 +19,6 @@ use adverb_engine::{
 };
 use adverb_wire::{Headers, MAX_HEADER_LEN, Transport, pad_for};
 use arena::{LOCAL, OPEN, READ};
-pub(crate) use side::mask;
 use side::{DEPTH, QKEY, QPN, SRQN, Side, gid};
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -174,7 +174,7 @@ impl Side {
     /// Moves one step towards a state. A refusal is allowed.
     pub fn step_to(&mut self, state: QpState) {
         let from = self.qp.state();
-        let mask = mask(self.qp.config().qp_type, from, state) | AttrMask::STATE;
+        let mask = AttrMask::needed(self.qp.config().qp_type, from, state);
         let attr = QpAttr { state, ..self.attr };
         let moved = self.qp.modify(&attr, mask, &LIMITS, &mut self.effects).is_ok();
         assert_eq!(self.qp.state() == state, moved || from == state, "{from:?} to {state:?}");
@@ -320,25 +320,5 @@ impl Side {
             }
         }
         (out, n)
-    }
-}
-
-/// The attributes for a transition.
-pub(crate) fn mask(t: QpType, from: QpState, to: QpState) -> AttrMask {
-    use AttrMask as A;
-    let connect = A::AV | A::PATH_MTU | A::DEST_QPN | A::RQ_PSN;
-    match (from, to, t) {
-        (QpState::Reset, QpState::Init, QpType::Ud) => A::PKEY_INDEX | A::PORT | A::QKEY,
-        (QpState::Reset, QpState::Init, _) => A::PKEY_INDEX | A::PORT | A::ACCESS_FLAGS,
-        (QpState::Init, QpState::Rtr, QpType::Rc | QpType::XrcRecv) => {
-            connect | A::MAX_DEST_RD_ATOMIC | A::MIN_RNR_TIMER
-        }
-        (QpState::Init, QpState::Rtr, QpType::Uc | QpType::XrcSend) => connect,
-        (QpState::Rtr, QpState::Rts, QpType::Rc | QpType::XrcSend) => {
-            A::SQ_PSN | A::TIMEOUT | A::RETRY_CNT | A::RNR_RETRY | A::MAX_QP_RD_ATOMIC
-        }
-        (QpState::Rtr, QpState::Rts, QpType::XrcRecv) => A::SQ_PSN | A::TIMEOUT,
-        (QpState::Rtr, QpState::Rts, _) => A::SQ_PSN,
-        _ => A::empty(),
     }
 }

@@ -1,5 +1,4 @@
 //! A node with queue pairs of several types, and everything that a peer or the program can see.
-use crate::queue_pair::mask;
 use adverb_device::context::AhAttr;
 use adverb_device::interfaces::{Interface, gid_of};
 use adverb_device::node::{SimulatedNode, SimulatedWire, Work};
@@ -221,7 +220,6 @@ impl Twin {
     pub(super) fn connect(&self, at: usize) {
         let qp = &self.qps[at];
         let to = self.destination(at);
-        let mut from = QpState::Reset;
         for state in [QpState::Reset, QpState::Init, QpState::Rtr, QpState::Rts] {
             let attr = QpAttr {
                 state,
@@ -241,9 +239,8 @@ impl Twin {
                 rnr_retry: 7,
                 ..QpAttr::default()
             };
-            let mask = AttrMask::STATE | mask(TYPES[at], from, state);
+            let mask = AttrMask::needed(TYPES[at], qp.state(), state);
             qp.modify(&attr, mask).expect("a state");
-            from = state;
         }
     }
 

@@ -24,6 +24,7 @@ mod world;
 
 pub use world::World;
 
+use crate::report::Report;
 use crate::rng::Rng;
 
 /// A world of connections. Rates are in thousandths, times in microseconds.
@@ -80,21 +81,6 @@ impl Config {
             hasty: false,
         }
     }
-}
-
-/// The result of a world's run.
-#[derive(Clone, Debug)]
-pub struct Report {
-    /// Hash of all events of the run: equal runs have equal hashes.
-    pub hash: u64,
-    /// The violation with the time; `None` is a pass.
-    pub failure: Option<String>,
-    /// Connections established by both ends.
-    pub made: u64,
-    /// MADs handed to the network.
-    pub mads: u64,
-    /// A line for each event, if the world was traced.
-    pub trace: Vec<String>,
 }
 
 /// Runs the world of a configuration.

@@ -58,7 +58,7 @@ impl World {
             while let Some(transmit) = self.processes[who].endpoint.poll_transmit() {
                 let host = self.processes[who].host;
                 ensure!(transmit.path.local == address(host), "a MAD from another host's address");
-                self.mix(u64::from(transmit.mad[17]) << 8 | who as u64);
+                self.record.mix(self.now, u64::from(transmit.mad[17]) << 8 | who as u64);
                 self.note(|| format!("process {who} sends {}", mad_words(&transmit.mad)));
                 let carried = self.net.send(self.now, transmit.path, &transmit.mad);
                 self.count_last_words(who, &transmit.mad, carried);
@@ -97,7 +97,7 @@ impl World {
         if !self.processes[who].alive {
             return Ok(());
         }
-        self.mix(who as u64);
+        self.record.mix(self.now, who as u64);
         match plan {
             Plan::Connect | Plan::Lookup if self.winding_up => {}
             Plan::Connect => self.connect(who)?,

@@ -1,12 +1,11 @@
 //! The events of a world in virtual time.
-use super::Report;
 use super::net::{Flying, host_of};
 use super::process::{DATAGRAMS, PREFIX_BITS, Process, SERVICE};
 use super::program::mad_words;
 use super::world::World;
+use crate::report::{Report, caught};
 use crate::verdict::{Check, Violation, ensure};
 use adverb_cm::{MAD_LEN, Path, Route, Time, answer_for_nobody, route};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 /// At this time the network heals, and programs end their connections.
@@ -21,20 +20,11 @@ impl World {
     /// Runs to the end and judges the result.
     #[must_use]
     pub fn run(mut self) -> Report {
-        // A panic of the endpoint is a violation like any other.
-        let result = catch_unwind(AssertUnwindSafe(|| self.run_all()));
-        let result = result.unwrap_or_else(|panic| {
-            let words = panic.downcast_ref::<String>().cloned();
-            let words = words.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
-            Err(Violation(format!("panic: {}", words.unwrap_or_default())))
-        });
-        Report {
-            hash: self.hash,
-            failure: result.err().map(|Violation(why)| format!("{} ns: {why}", self.now.0)),
-            made: self.attempts.iter().filter(|a| a.was_made()).count() as u64,
-            mads: self.net.mads,
-            trace: self.lines.unwrap_or_default(),
-        }
+        let result = caught(|| self.run_all());
+        let now = self.now.0;
+        let result = result.map_err(|Violation(why)| Violation(format!("{now} ns: {why}")));
+        let made = self.attempts.iter().filter(|a| a.was_made()).count() as u64;
+        self.record.report(result, &[("connections", made), ("MADs", self.net.mads)])
     }
 
     fn run_all(&mut self) -> Check {
@@ -129,7 +119,7 @@ impl World {
     fn meet(&mut self, host: usize, qpn: u32, attempt: usize) -> Check {
         let users = self.processes.iter().filter(|p| p.alive && p.host == host);
         let user = users.filter_map(|p| p.users.get(&qpn)).next().copied();
-        self.mix(u64::from(qpn) << 32 | user.map_or(0, |n| n as u64 + 1));
+        self.record.mix(self.now, u64::from(qpn) << 32 | user.map_or(0, |n| n as u64 + 1));
         if let Some(other) = user.filter(|&other| other != attempt) {
             let torn = self.attempts[attempt].is_torn();
             ensure!(

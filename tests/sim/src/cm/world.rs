@@ -3,7 +3,8 @@ use super::Config;
 use super::net::Net;
 use super::oracle::{Attempt, EndOutcome};
 use super::process::{Mine, Plan, Process};
-use crate::rng::{Rng, mix};
+use crate::report::Record;
+use crate::rng::Rng;
 use crate::verdict::Check;
 use adverb_cm::{Id, Time};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,8 +29,7 @@ pub struct World {
     /// Ids whose program disconnected or destroyed them, by process and communication id.
     pub(super) leaving: BTreeMap<(usize, Id), Mine>,
     pub(super) winding_up: bool,
-    pub(super) hash: u64,
-    pub(super) lines: Option<Vec<String>>,
+    pub(super) record: Record,
 }
 
 impl World {
@@ -52,8 +52,7 @@ impl World {
             ids: BTreeSet::new(),
             leaving: BTreeMap::new(),
             winding_up: false,
-            hash: 0,
-            lines: None,
+            record: Record::default(),
         };
         for who in 0..config.hosts {
             for _ in 0..config.connects {
@@ -75,18 +74,12 @@ impl World {
     /// Keeps a line of text for every event.
     #[must_use]
     pub fn traced(mut self) -> World {
-        self.lines = Some(Vec::new());
+        self.record.trace(&self.config);
         self
     }
 
     pub(super) fn note(&mut self, words: impl FnOnce() -> String) {
-        if let Some(lines) = &mut self.lines {
-            lines.push(format!("{:>15} {}", self.now.0, words()));
-        }
-    }
-
-    pub(super) fn mix(&mut self, value: u64) {
-        self.hash = mix(self.hash ^ value).wrapping_add(self.now.0);
+        self.record.note(self.now, words);
     }
 
     pub(super) fn plan(&mut self, who: usize, after: Duration, plan: Plan) {

@@ -4,7 +4,6 @@ use super::{DEPTH, MESSAGE, Transfer, Verb};
 use crate::net::gid;
 use crate::rng::pattern;
 use adverb_engine::keys::{PagedMemory, Region, RegionKind};
-use adverb_engine::packet::Data;
 use adverb_engine::qp::Counters;
 use adverb_engine::wr::{Payload, Remote, SendFlags, SendOp, SendWr, Sge};
 use adverb_engine::{
@@ -89,7 +88,6 @@ impl GoodputEnd {
     }
 
     pub(super) fn connect(&mut self) {
-        use AttrMask as A;
         let attr = QpAttr {
             path_mtu: PathMtu::Mtu4096,
             rq_psn: FIRST_PSN,
@@ -113,21 +111,10 @@ impl GoodputEnd {
             rnr_retry: 7,
             ..QpAttr::default()
         };
-        let rtr = A::AV
-            | A::PATH_MTU
-            | A::DEST_QPN
-            | A::RQ_PSN
-            | A::MAX_DEST_RD_ATOMIC
-            | A::MIN_RNR_TIMER;
-        let rts = A::SQ_PSN | A::TIMEOUT | A::RETRY_CNT | A::RNR_RETRY | A::MAX_QP_RD_ATOMIC;
-        for (state, mask) in [
-            (QpState::Init, A::PKEY_INDEX | A::PORT | A::ACCESS_FLAGS),
-            (QpState::Rtr, rtr),
-            (QpState::Rts, rts),
-        ] {
-            let attr = QpAttr { state, ..attr };
+        for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
+            let mask = AttrMask::needed(QpType::Rc, self.qp.state(), state);
             let limits = &crate::world::LIMITS;
-            let moved = self.qp.modify(&attr, mask | A::STATE, limits, &mut self.effects);
+            let moved = self.qp.modify(&QpAttr { state, ..attr }, mask, limits, &mut self.effects);
             assert_eq!(moved, Ok(()), "to {state:?}");
         }
     }
@@ -135,8 +122,8 @@ impl GoodputEnd {
     pub(super) fn counters(&self) -> &Counters {
         self.qp.counters()
     }
-    pub(super) fn bytes(&self) -> Vec<u8> {
-        self.memory.0.borrow().clone()
+    pub(super) fn has_same_bytes(&self, other: &GoodputEnd) -> bool {
+        self.memory.0 == other.memory.0
     }
     pub(super) fn remote(&self, at: u64) -> Remote {
         Remote { va: BASE + at, rkey: self.key }
@@ -180,17 +167,7 @@ impl GoodputEnd {
         let Output::Packet(t) = self.qp.poll_output(&now, &self.keys, &mut self.effects) else {
             return None;
         };
-        let mut payload = Vec::with_capacity(t.payload.len());
-        match t.payload {
-            Data::Bytes(bytes) => payload.extend_from_slice(bytes),
-            Data::Gather(ranges) => {
-                for range in ranges {
-                    let from = payload.len();
-                    payload.resize(from + range.len as usize, 0);
-                    memory.read(*range, &mut payload[from..]).ok()?;
-                }
-            }
-        }
+        let payload = crate::memory::owned(&t.payload, &memory).ok()?;
         Some(Packet { headers: *t.headers, payload, traffic_class: t.traffic_class })
     }
 
@@ -221,7 +198,10 @@ impl GoodputEnd {
     pub(super) fn timeout(&self) -> Option<Time> {
         self.qp.poll_timeout()
     }
+    /// Handles the timer, if its time has come.
     pub(super) fn handle_timeout(&mut self, now: Time) {
-        self.qp.handle_timeout(now, &mut self.effects);
+        if self.timeout().is_some_and(|at| at <= now) {
+            self.qp.handle_timeout(now, &mut self.effects);
+        }
     }
 }

@@ -87,111 +87,156 @@ impl Measured {
     }
 }
 
-/// The network between the two ends, and the clock.
-struct World {
+/// A sender and its end at the receiver.
+struct Flow {
     ends: [GoodputEnd; 2],
-    ways: [PathDirection; 2],
+    /// When the wire of each end's host is free.
+    wires: [Time; 2],
+    /// The line of the answers.
+    back: PathDirection,
+    start: Time,
+    posted: u64,
+    done: u64,
+}
+
+impl Flow {
+    /// Posts the next message. Its place in memory is used again after all of the memory.
+    fn post(&mut self, transfer: &Transfer) -> Result<(), String> {
+        let at = self.posted * MESSAGE % transfer.bytes;
+        if transfer.verb == Verb::Send {
+            self.ends[1].post_recv(at)?;
+        }
+        let remote = self.ends[1].remote(at);
+        self.ends[0].post(transfer.verb, at, remote)?;
+        self.posted += 1;
+        Ok(())
+    }
+
+    fn take_sends(&mut self) -> Result<(), String> {
+        for completion in self.ends[0].take_sends() {
+            if completion.status != WcStatus::Success {
+                return Err(format!("{:?}: {:?}", completion.status, completion.cause));
+            }
+            self.done += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Flows to one receiver, the network between them, and the clock.
+struct World {
+    flows: Vec<Flow>,
+    /// The line to the receiver, which all flows share.
+    line: PathDirection,
     rng: Rng,
     now: Time,
     packets: u64,
 }
 
-/// Runs a transfer to its end.
-#[must_use]
-pub fn measure(transfer: &Transfer) -> Measured {
-    let mut world = World {
-        ends: [GoodputEnd::new(0, transfer), GoodputEnd::new(1, transfer)],
-        ways: [PathDirection::new(transfer.path), PathDirection::new(transfer.path)],
-        rng: Rng::new(transfer.seed ^ 0x600d),
-        now: Time(1_000_000),
-        packets: 0,
-    };
-    let begin = world.now;
-    world.ends.iter_mut().for_each(|end| end.connect());
-    let failure = world.run(transfer).err();
-    let counters = |f: fn(&Counters) -> u64| world.ends.iter().map(|e| f(e.counters())).sum();
-    Measured {
-        nanos: world.now.since(begin).as_nanos() as u64,
-        packets: world.packets,
-        retransmitted: counters(|c| c.retransmitted),
-        timeouts: counters(|c| c.timeouts),
-        probes: counters(|c| c.probes),
-        overflowed: world.ways.iter().map(|w| w.overflowed).sum(),
-        cnps: counters(|c| c.cnps_sent),
-        failure,
-    }
-}
-
 impl World {
-    fn run(&mut self, transfer: &Transfer) -> Result<(), String> {
-        let messages = transfer.bytes / MESSAGE;
-        let (mut posted, mut done) = (0, 0);
-        loop {
-            while posted < messages && posted < done + DEPTH {
-                self.post(transfer.verb, posted)?;
-                posted += 1;
-            }
-            self.pump(0);
-            self.pump(1);
-            for completion in self.ends[0].take_sends() {
-                if completion.status != WcStatus::Success {
-                    return Err(format!("{:?}: {:?}", completion.status, completion.cause));
+    /// A world in which a flow starts `stagger` nanoseconds after the one before.
+    fn new(transfer: &Transfer, flows: usize, stagger: u64) -> World {
+        let now = Time(1_000_000);
+        let flow = |n| {
+            let mut ends = [GoodputEnd::new(0, transfer), GoodputEnd::new(1, transfer)];
+            ends.iter_mut().for_each(GoodputEnd::connect);
+            let (wires, back) = ([Time::ZERO; 2], PathDirection::new(transfer.path));
+            Flow { ends, wires, back, start: Time(now.0 + stagger * n), posted: 0, done: 0 }
+        };
+        World {
+            flows: (0..flows as u64).map(flow).collect(),
+            line: PathDirection::new(transfer.path),
+            rng: Rng::new(transfer.seed ^ 0x600d),
+            now,
+            packets: 0,
+        }
+    }
+
+    /// Posts up to `messages` messages of each flow, and sends all packets that the ends have
+    /// ready.
+    fn pump(&mut self, transfer: &Transfer, messages: u64) -> Result<(), String> {
+        let (now, line, rng) = (self.now, &mut self.line, &mut self.rng);
+        for (n, flow) in self.flows.iter_mut().enumerate().filter(|(_, flow)| flow.start <= now) {
+            loop {
+                while flow.posted < messages.min(flow.done + DEPTH) {
+                    flow.post(transfer)?;
                 }
-                done += 1;
-            }
-            if done == messages {
-                break;
-            }
-            if posted == messages || posted == done + DEPTH {
-                self.step()?;
-            }
-        }
-        let (from, to) = if transfer.verb == Verb::Read { (1, 0) } else { (0, 1) };
-        if self.ends[from].bytes() == self.ends[to].bytes() {
-            Ok(())
-        } else {
-            Err("wrong bytes".to_owned())
-        }
-    }
-
-    fn post(&mut self, verb: Verb, message: u64) -> Result<(), String> {
-        let at = message * MESSAGE;
-        if verb == Verb::Send {
-            self.ends[1].post_recv(at)?;
-        }
-        let remote = self.ends[1].remote(at);
-        self.ends[0].post(verb, at, remote)
-    }
-
-    /// Sends all packets that an end has ready.
-    fn pump(&mut self, side: usize) {
-        while let Some(packet) = self.ends[side].poll(self.now) {
-            self.packets += 1;
-            self.ways[side].send(self.now, &mut self.rng, packet);
-        }
-    }
-
-    /// Advances to the next event.
-    fn step(&mut self) -> Result<(), String> {
-        let times = [
-            self.ways[0].next(),
-            self.ways[1].next(),
-            self.ends[0].timeout(),
-            self.ends[1].timeout(),
-        ];
-        let next = times.into_iter().flatten().min().ok_or("nothing happens any more")?;
-        self.now = self.now.max(next);
-        if self.now > LIMIT {
-            return Err("it does not end".to_owned());
-        }
-        for side in 0..2 {
-            if let Some(packet) = self.ways[side].arrive(self.now) {
-                self.ends[1 - side].take(self.now, &packet);
-            }
-            if self.ends[side].timeout().is_some_and(|at| at <= self.now) {
-                self.ends[side].handle_timeout(self.now);
+                while let Some(packet) = flow.ends[0].poll(now) {
+                    self.packets += 1;
+                    line.send(n, &mut flow.wires[0], now, rng, packet);
+                }
+                while let Some(packet) = flow.ends[1].poll(now) {
+                    self.packets += 1;
+                    flow.back.send(n, &mut flow.wires[1], now, rng, packet);
+                }
+                flow.take_sends()?;
+                if flow.posted == messages.min(flow.done + DEPTH) {
+                    break;
+                }
             }
         }
         Ok(())
+    }
+
+    /// Advances the clock to the next event.
+    fn advance(&mut self) -> Result<(), String> {
+        let starts = self.flows.iter().map(|f| f.start).filter(|at| *at > self.now);
+        let timers = self.flows.iter().flat_map(|f| f.ends.iter().filter_map(GoodputEnd::timeout));
+        let backs = self.flows.iter().filter_map(|f| f.back.next());
+        let next = self.line.next().into_iter().chain(starts).chain(timers).chain(backs).min();
+        self.now = self.now.max(next.ok_or("nothing happens any more")?);
+        if self.now > LIMIT { Err("it does not end".to_owned()) } else { Ok(()) }
+    }
+
+    /// The ends take the packets that have arrived, and their timers run out.
+    fn deliver(&mut self) {
+        let now = self.now;
+        if let Some((n, packet)) = self.line.arrive(now) {
+            self.flows[n].ends[1].take(now, &packet);
+        }
+        for flow in &mut self.flows {
+            flow.ends[0].handle_timeout(now);
+            if let Some((_, packet)) = flow.back.arrive(now) {
+                flow.ends[0].take(now, &packet);
+            }
+            flow.ends[1].handle_timeout(now);
+        }
+    }
+
+    fn sum(&self, counter: fn(&Counters) -> u64) -> u64 {
+        self.flows.iter().flat_map(|f| &f.ends).map(|end| counter(end.counters())).sum()
+    }
+
+    /// Runs a transfer over the only flow.
+    fn run(&mut self, transfer: &Transfer) -> Result<(), String> {
+        let messages = transfer.bytes / MESSAGE;
+        loop {
+            self.pump(transfer, messages)?;
+            if self.flows[0].done == messages {
+                break;
+            }
+            self.advance()?;
+            self.deliver();
+        }
+        let [a, b] = &self.flows[0].ends;
+        if a.has_same_bytes(b) { Ok(()) } else { Err("wrong bytes".to_owned()) }
+    }
+}
+
+/// Runs a transfer to its end.
+#[must_use]
+pub fn measure(transfer: &Transfer) -> Measured {
+    let mut world = World::new(transfer, 1, 0);
+    let begin = world.now;
+    let failure = world.run(transfer).err();
+    Measured {
+        nanos: world.now.since(begin).as_nanos() as u64,
+        packets: world.packets,
+        retransmitted: world.sum(|c| c.retransmitted),
+        timeouts: world.sum(|c| c.timeouts),
+        probes: world.sum(|c| c.probes),
+        overflowed: world.line.overflowed + world.flows[0].back.overflowed,
+        cnps: world.sum(|c| c.cnps_sent),
+        failure,
     }
 }

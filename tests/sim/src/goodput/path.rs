@@ -65,8 +65,7 @@ pub(super) struct Packet {
 /// One direction of a path.
 pub(super) struct PathDirection {
     path: Path,
-    /// When the host's own wire is free, and when the wire behind the router is.
-    host: Time,
+    /// When the wire behind the router is free.
     busy: Time,
     /// When each packet in the router will have left.
     leaving: VecDeque<Time>,
@@ -81,7 +80,6 @@ impl PathDirection {
     pub(super) fn new(path: Path) -> PathDirection {
         PathDirection {
             path,
-            host: Time::ZERO,
             busy: Time::ZERO,
             leaving: VecDeque::new(),
             flying: BinaryHeap::new(),
@@ -91,16 +89,9 @@ impl PathDirection {
         }
     }
 
-    /// Sends a packet of the only sender.
-    pub(super) fn send(&mut self, now: Time, rng: &mut Rng, packet: Packet) {
-        let mut host = self.host;
-        self.send_of(0, &mut host, now, rng, packet);
-        self.host = host;
-    }
-
     /// Sends a packet of a sender, whose own wire is free at `host`. The packet's fate is drawn
     /// now.
-    pub(super) fn send_of(
+    pub(super) fn send(
         &mut self,
         sender: usize,
         host: &mut Time,
@@ -159,13 +150,8 @@ impl PathDirection {
         self.flying.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// The next packet, if it has arrived.
-    pub(super) fn arrive(&mut self, now: Time) -> Option<Packet> {
-        self.arrive_of(now).map(|(_, packet)| packet)
-    }
-
     /// The next packet and the number of its sender, if the packet has arrived.
-    pub(super) fn arrive_of(&mut self, now: Time) -> Option<(usize, Packet)> {
+    pub(super) fn arrive(&mut self, now: Time) -> Option<(usize, Packet)> {
         if self.next()? > now {
             return None;
         }

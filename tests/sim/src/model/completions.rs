@@ -85,7 +85,7 @@ impl World {
             WcStatus::LocLenErr => match op.op {
                 SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => op.len < 8,
                 SendOp::AtomicWrite(_) => op.len != 8,
-                _ => end.kind == QpType::Ud && op.len > end.mtu(),
+                _ => end.kind == QpType::Ud && op.len > end.mtu,
             },
             _ => false,
         };

@@ -1,5 +1,5 @@
 //! A naive table of keys. A list is searched for the memory that a key opens.
-use adverb_engine::keys::{FastReg, KeyOp, PAGE, PageListId};
+use adverb_engine::keys::{FastReg, KeyOp, PAGE, PageListId, Region, RegionKind};
 use adverb_engine::wr::MwBind;
 use adverb_engine::{Access, Key, PdId, Qpn};
 
@@ -58,28 +58,13 @@ impl Keys {
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
-    pub(crate) fn region(
-        &mut self,
-        key: Key,
-        pd: PdId,
-        access: Access,
-        iova: u64,
-        len: u64,
-        addr: u64,
-    ) {
-        let opened = Opened { access, start: iova, len, backing: Backing::Flat(addr) };
-        self.0.push(ModelKey { key, pd, kind: Kind::Region(opened) });
-    }
-    pub(crate) fn on_demand(
-        &mut self,
-        key: Key,
-        pd: PdId,
-        access: Access,
-        iova: u64,
-        len: u64,
-        addr: u64,
-    ) {
-        let opened = Opened { access, start: iova, len, backing: Backing::OnDemand(addr) };
+    pub(crate) fn region(&mut self, key: Key, region: &Region) {
+        let Region { pd, access, iova: start, len, addr, kind } = *region;
+        let backing = match kind {
+            RegionKind::OnDemand => Backing::OnDemand(addr),
+            _ => Backing::Flat(addr),
+        };
+        let opened = Opened { access, start, len, backing };
         self.0.push(ModelKey { key, pd, kind: Kind::Region(opened) });
     }
     /// May memory of this key have holes?

@@ -58,7 +58,7 @@ impl World {
         headers: &Headers,
         payload: Option<&[u8]>,
     ) -> Check<Meta> {
-        let mtu = self.ends[q].mtu();
+        let mtu = self.ends[q].mtu;
         let flow = &self.ends[q].flow;
         let at = place_of(flow.base, flow.high, headers.bth.psn);
         ensure!(
@@ -175,7 +175,7 @@ impl World {
         payload: Option<&[u8]>,
     ) -> Check {
         let end = &self.ends[q];
-        let (id, mtu) = (op.id, end.mtu());
+        let (id, mtu) = (op.id, end.mtu);
         let skip = (at - op.first) * mtu;
         let (first, last) = (at == op.first, at + 1 == op.first + op.packets);
         let bth = &headers.bth;

@@ -142,7 +142,7 @@ impl World {
     fn predict_packet(&self, end: &WorldEnd, op: &Op, psn: u64, headers: &Headers) -> Expect {
         let keys = &self.devices[end.device].naive;
         let who = (PD, QPN + self.index_of(end) as u32);
-        let (skip, mtu) = ((psn - op.first) * end.mtu(), end.mtu());
+        let (skip, mtu) = ((psn - op.first) * end.mtu, end.mtu);
         let n = mtu.min(op.len - skip.min(op.len));
         let last = psn + 1 == op.first + op.packets;
         let expect = Expect { psns: 1, executed: last, ..Expect::default() };
@@ -293,7 +293,7 @@ impl World {
             Supply::NoSuchSrq => return expect.fatal(None, WcStatus::RemInvReqErr),
         };
         let mut expect = Expect { take: begins, ..expect };
-        let n = end.mtu().min(op.len - skip);
+        let n = end.mtu.min(op.len - skip);
         if skip + n > recv.capacity() {
             return expect.fatal(Some(WcStatus::LocLenErr), WcStatus::RemInvReqErr);
         }
@@ -391,7 +391,7 @@ impl World {
             end.rx.nak_due |= up && (expect.rnr || meta.psn > end.rx.next);
             if up && meta.psn < end.rx.next {
                 let len = headers.reth.map_or(0, |r| u64::from(r.len));
-                let psns = len.div_ceil(end.mtu()).max(1);
+                let psns = len.div_ceil(end.mtu).max(1);
                 again = Some(meta.psn..meta.psn + psns);
             }
             if expect.psns > 0 && expect.fatal.is_none_or(|f| f.requester.is_none()) {

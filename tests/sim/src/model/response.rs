@@ -135,8 +135,8 @@ impl World {
 
     fn read_is_gone(&self, device: usize, q: usize, op: &Op, at: u64) -> bool {
         let SendOp::Read(Remote { va, rkey }) = op.op else { return false };
-        let skip = (at - op.first) * self.ends[q].mtu();
-        let n = (op.len - skip).min(self.ends[q].mtu());
+        let skip = (at - op.first) * self.ends[q].mtu;
+        let n = (op.len - skip).min(self.ends[q].mtu);
         let who = (PD, QPN + q as u32);
         let keys = &self.devices[device].naive;
         keys.remote(who, rkey, Access::REMOTE_READ, va.wrapping_add(skip), n as u32).is_none()
@@ -169,7 +169,7 @@ impl World {
         if wrote.is_empty() {
             return Ok(());
         }
-        let mtu = self.ends[q].mtu();
+        let mtu = self.ends[q].mtu;
         let at = (meta.psn - op.first) * mtu;
         ensure!(at == op.placed, "request {}: byte {at} placed, next is {}", op.id, op.placed);
         let bytes = match (op.op, op.result) {

@@ -460,7 +460,7 @@ impl World {
 
     fn completes(&mut self, node: usize, completion: &Completion) -> Check {
         self.completions += 1;
-        self.mix(completion.wr_id << 24 | u64::from(completion.byte_len));
+        self.record.mix(self.now, completion.wr_id << 24 | u64::from(completion.byte_len));
         let is_its = |end: &&usize| {
             self.ends[**end].qp.as_ref().is_some_and(|qp| qp.number() == completion.qpn)
         };

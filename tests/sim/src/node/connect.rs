@@ -79,61 +79,42 @@ impl World {
         let (Some(qp), Some(to)) = (self.ends[end].qp.clone(), self.ends[peer].qp.clone()) else {
             return Err(Violation("a world without a queue pair".to_owned()));
         };
-        let qp_type = self.ends[end].qp_type;
         let code = self.config.seed as u8;
-        let (is_ud, is_rc) = (qp_type == QpType::Ud, qp_type == QpType::Rc);
-        let access = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
-        let mut mask = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT;
-        mask |= if is_ud { AttrMask::QKEY } else { AttrMask::ACCESS_FLAGS };
-        let init =
-            QpAttr { state: QpState::Init, port_num: 1, access, qkey: QKEY, ..QpAttr::default() };
-        self.modify(end, &qp, &init, mask)?;
-        // Some receives are posted only after messages have arrived. Between processes of one host
-        // such messages wait for a while.
-        let at_once = self.rng.pick(&[u64::MAX, u64::MAX, 0, 3]);
-        self.post_receives(end, at_once)?;
-        let wait = self.rng.below(40_000_000);
-        self.after(wait, Step::Refill(end));
-        let mut rtr = QpAttr { state: QpState::Rtr, ..QpAttr::default() };
-        let mut mask = AttrMask::STATE;
-        if !is_ud {
-            rtr.av = self.path(end)?;
-            rtr.path_mtu =
-                [PathMtu::Mtu256, PathMtu::Mtu512, PathMtu::Mtu1024][self.config.seed as usize % 3];
-            rtr.dest_qpn = to.number();
-            rtr.rq_psn = self.ends[peer].psn;
-            mask |= AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
-        }
-        if is_rc {
-            rtr.max_dest_rd_atomic = 4;
-            rtr.min_rnr_timer = 1 + code % 14;
-            mask |= AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER;
-        }
-        self.modify(end, &qp, &rtr, mask)?;
-        let rts = QpAttr {
-            state: QpState::Rts,
+        let attr = QpAttr {
+            port_num: 1,
+            access: Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC,
+            qkey: QKEY,
+            av: self.path(end)?,
+            path_mtu: [PathMtu::Mtu256, PathMtu::Mtu512, PathMtu::Mtu1024]
+                [self.config.seed as usize % 3],
+            dest_qpn: to.number(),
+            rq_psn: self.ends[peer].psn,
             sq_psn: self.ends[end].psn,
+            max_dest_rd_atomic: 4,
+            min_rnr_timer: 1 + code % 14,
             timeout: if self.config.orderly { 15 } else { 12 + code % 3 },
             retry_cnt: 7,
             rnr_retry: 7,
             max_rd_atomic: 4,
             ..QpAttr::default()
         };
-        let mut mask = AttrMask::STATE | AttrMask::SQ_PSN;
-        if is_rc {
-            mask |= AttrMask::TIMEOUT
-                | AttrMask::RETRY_CNT
-                | AttrMask::RNR_RETRY
-                | AttrMask::MAX_QP_RD_ATOMIC;
-        }
-        self.modify(end, &qp, &rts, mask)?;
+        self.modify(end, &qp, &QpAttr { state: QpState::Init, ..attr })?;
+        // Some receives are posted only after messages have arrived. Between processes of one host
+        // such messages wait for a while.
+        let at_once = self.rng.pick(&[u64::MAX, u64::MAX, 0, 3]);
+        self.post_receives(end, at_once)?;
+        let wait = self.rng.below(40_000_000);
+        self.after(wait, Step::Refill(end));
+        self.modify(end, &qp, &QpAttr { state: QpState::Rtr, ..attr })?;
+        self.modify(end, &qp, &QpAttr { state: QpState::Rts, ..attr })?;
         self.ends[end].connected = true;
         self.note(|| format!("end {end} is connected as {:#x}", qp.number()));
         Ok(())
     }
 
-    fn modify(&mut self, end: usize, qp: &Arc<Qp>, attr: &QpAttr, mask: AttrMask) -> Check {
+    fn modify(&mut self, end: usize, qp: &Arc<Qp>, attr: &QpAttr) -> Check {
         let node = self.ends[end].node;
+        let mask = AttrMask::needed(qp.qp_type(), qp.state(), attr.state);
         qp.modify(attr, mask).map_err(refused("a change of state"))?;
         self.judge(node, None)
     }

@@ -107,27 +107,3 @@ impl Config {
         }
     }
 }
-
-/// The result of a world's run.
-#[derive(Clone, Debug)]
-pub struct Report {
-    /// Hash of all events of the run: equal runs have equal hashes.
-    pub hash: u64,
-    /// The violation with the time; `None` is a pass.
-    pub failure: Option<String>,
-    /// Completions polled by programs.
-    pub completions: u64,
-    /// Events taken by programs.
-    pub events: u64,
-    /// How often a requester asked for an answer although no packet was lost or late. The cause may
-    /// be an ACK that the responder holds for a millisecond.
-    pub asked: u64,
-    /// A line for each event, if the world was traced.
-    pub trace: Vec<String>,
-}
-
-/// Runs the world of a configuration.
-#[must_use]
-pub fn run(config: &Config) -> Report {
-    World::new(config).run()
-}

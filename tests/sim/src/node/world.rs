@@ -1,10 +1,11 @@
 //! A world: its nodes, and the steps of their threads in virtual time.
+use super::Config;
 use super::end::{AREA, NodeEnd, SENDS};
 use super::net::{HostWire, Net, ip, lock};
 use super::queue::Queue;
 use super::threads::{Background, Consumer};
-use super::{Config, Report};
-use crate::rng::{Rng, mix};
+use crate::report::{Record, Report, caught};
+use crate::rng::Rng;
 use crate::verdict::{Check, Violation, ensure};
 use adverb_device::buffer::Buffer;
 use adverb_device::interfaces::Interface;
@@ -12,7 +13,6 @@ use adverb_device::node::SimulatedNode;
 use adverb_device::{CompChannel, Context, Cq, Pd};
 use adverb_engine::{Access, Completion, QpType, Time};
 use std::collections::{BTreeMap, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -77,12 +77,11 @@ pub struct World {
     pub(super) winding_up: bool,
     /// Time of the last post.
     pub(super) posted: Time,
-    hash: u64,
+    pub(super) record: Record,
     pub(super) completions: u64,
     pub(super) events: u64,
     /// How often requesters asked for an answer although no packet was lost or late.
     pub(super) asked: u64,
-    lines: Option<Vec<String>>,
 }
 
 impl World {
@@ -106,43 +105,30 @@ impl World {
             queues: Vec::new(),
             winding_up: false,
             posted: Time::ZERO,
-            hash: 0,
+            record: Record::default(),
             completions: 0,
             events: 0,
             asked: 0,
-            lines: None,
         }
     }
 
     /// Keeps a line of text for every event.
     #[must_use]
     pub fn traced(mut self) -> World {
-        self.lines = Some(Vec::new());
+        self.record.trace(&self.config);
         self
     }
 
     /// Runs to the end and judges the result.
     #[must_use]
     pub fn run(mut self) -> Report {
-        // A panic of the device is a violation like any other.
-        let result = catch_unwind(AssertUnwindSafe(|| self.run_all()));
-        let result = result.unwrap_or_else(|panic| {
-            let words = panic.downcast_ref::<String>().cloned();
-            let words = words.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
-            Err(Violation(format!("panic: {}", words.unwrap_or_default())))
-        });
-        let report = Report {
-            hash: self.hash,
-            failure: result
-                .as_ref()
-                .err()
-                .map(|Violation(why)| format!("{} ns: {why}", self.now.0)),
-            completions: self.completions,
-            events: self.events,
-            asked: self.asked,
-            trace: self.lines.take().unwrap_or_default(),
-        };
-        if result.is_err() {
+        let result = caught(|| self.run_all());
+        let now = self.now.0;
+        let result = result.map_err(|Violation(why)| Violation(format!("{now} ns: {why}")));
+        let counts =
+            [("completions", self.completions), ("events", self.events), ("asked", self.asked)];
+        let report = self.record.report(result, &counts);
+        if report.failure.is_some() {
             // After a failure locks may be held and queue pairs busy, so the world is not dropped.
             std::mem::forget(self);
         }
@@ -150,13 +136,7 @@ impl World {
     }
 
     pub(super) fn note(&mut self, words: impl FnOnce() -> String) {
-        if let Some(lines) = &mut self.lines {
-            lines.push(format!("{:>12} {}", self.now.0, words()));
-        }
-    }
-
-    pub(super) fn mix(&mut self, value: u64) {
-        self.hash = mix(self.hash ^ value ^ self.now.0.rotate_left(32));
+        self.record.note(self.now, words);
     }
 
     /// Schedules a step after this many nanoseconds.
@@ -195,7 +175,7 @@ impl World {
             if next.is_some_and(|next| next <= at)
                 && let Some((_, step)) = self.steps.pop_first()
             {
-                self.mix(step_number(step));
+                self.record.mix(self.now, step_number(step));
                 self.perform(step)?;
             }
             self.wake_those_with_packets();

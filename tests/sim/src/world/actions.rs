@@ -1,8 +1,8 @@
 //! Performs the actions of a program.
-use super::World;
+use super::{Queue, World};
 use crate::model::{Check, Flow, Rx, ensure};
 use crate::program::Action;
-use adverb_engine::{AttrMask, QpAttr, QpState, QpType};
+use adverb_engine::{QpAttr, QpState, QpType};
 use std::time::Duration;
 
 /// Gap between the PSNs of one connection and the next one of the same queue pairs. The gap
@@ -13,8 +13,9 @@ impl World {
     fn end_index(&self, n: u8) -> usize {
         usize::from(n) % self.ends.len()
     }
-    fn queue_index(&self, n: u8) -> usize {
-        usize::from(n) % self.queues.len()
+    fn queue(&mut self, n: u8) -> (usize, &mut Queue) {
+        let i = usize::from(n) % self.queues.len();
+        (i, &mut self.queues[i])
     }
 
     pub(crate) fn apply(&mut self, action: &Action) -> Check {
@@ -33,7 +34,7 @@ impl World {
             }
             Action::Poll { cq, max } => {
                 for _ in 0..max {
-                    if !self.poll(self.queue_index(cq))? {
+                    if !self.poll(usize::from(cq) % self.queues.len())? {
                         break;
                     }
                 }
@@ -48,22 +49,14 @@ impl World {
             Action::Fail { qp } => {
                 let q = self.end_index(qp);
                 self.ends[q].doomed = true;
-                self.modify(
-                    q,
-                    &QpAttr { state: QpState::Err, ..QpAttr::default() },
-                    AttrMask::empty(),
-                )?;
+                self.modify(q, &QpAttr { state: QpState::Err, ..QpAttr::default() })?;
             }
             Action::Resume { qp } => self.resume(self.end_index(qp))?,
             Action::Drain { qp } => {
                 let q = self.end_index(qp);
                 if self.ends[q].engine.state() == QpState::Rts {
                     self.ends[q].flow.began_in_sqd = false;
-                    self.modify(
-                        q,
-                        &QpAttr { state: QpState::Sqd, ..QpAttr::default() },
-                        AttrMask::empty(),
-                    )?;
+                    self.modify(q, &QpAttr { state: QpState::Sqd, ..QpAttr::default() })?;
                 }
             }
             Action::Reconnect { link, gap } => {
@@ -92,8 +85,7 @@ impl World {
         let now = self.now;
         match *action {
             Action::Arm { cq, kind, persistent } => {
-                let i = self.queue_index(cq);
-                let queue = &mut self.queues[i];
+                let (_, queue) = self.queue(cq);
                 if persistent {
                     queue.cq.arm_persistent(kind);
                 } else {
@@ -102,8 +94,7 @@ impl World {
                 queue.naive.arm(kind, persistent);
             }
             Action::ArmFresh { cq, kind } => {
-                let i = self.queue_index(cq);
-                let queue = &mut self.queues[i];
+                let (i, queue) = self.queue(cq);
                 if !queue.naive.purged {
                     let due = queue.naive.arm_fresh(kind, now);
                     let fired = queue.cq.arm_fresh(kind, now);
@@ -112,20 +103,17 @@ impl World {
                 }
             }
             Action::Disarm { cq } => {
-                let i = self.queue_index(cq);
-                let queue = &mut self.queues[i];
+                let (_, queue) = self.queue(cq);
                 queue.cq.disarm();
                 queue.naive.disarm();
             }
             Action::Notified { cq } => {
-                let i = self.queue_index(cq);
-                let queue = &mut self.queues[i];
+                let (_, queue) = self.queue(cq);
                 queue.cq.mark_notified();
                 queue.naive.mark_notified();
             }
             Action::Moderate { cq, count, ns } => {
-                let i = self.queue_index(cq);
-                let queue = &mut self.queues[i];
+                let (_, queue) = self.queue(cq);
                 queue.cq.set_moderation(count, Duration::from_nanos(ns));
                 queue.naive.moderate(count, Duration::from_nanos(ns));
             }
@@ -157,7 +145,7 @@ impl World {
             end.flow.failed = false;
             end.doomed = false;
         }
-        self.modify(q, &QpAttr { state: QpState::Rts, ..QpAttr::default() }, AttrMask::empty())?;
+        self.modify(q, &QpAttr { state: QpState::Rts, ..QpAttr::default() })?;
         self.wake(q);
         Ok(())
     }
@@ -188,7 +176,7 @@ impl World {
         end.early.clear();
         end.connect_at = None;
         end.doomed = false;
-        self.modify(q, &QpAttr::default(), AttrMask::empty())?;
+        self.modify(q, &QpAttr::default())?;
         let qpn = self.ends[q].engine.config().qpn;
         for queue in &mut self.queues {
             queue.cq.purge(qpn);

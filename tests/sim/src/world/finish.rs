@@ -2,7 +2,7 @@
 //! order, and nothing may be left.
 use super::World;
 use crate::model::{Check, ensure};
-use adverb_engine::{AttrMask, QpAttr, QpState, QpType};
+use adverb_engine::{QpAttr, QpState, QpType};
 use std::time::Duration;
 
 /// Virtual time within which everything must end once the network is whole.
@@ -111,14 +111,13 @@ impl World {
             self.ends[q].doomed = true;
             if self.ends[q].engine.state() != QpState::Reset {
                 let attr = QpAttr { state: QpState::Err, ..QpAttr::default() };
-                self.modify(q, &attr, AttrMask::empty())?;
+                self.modify(q, &attr)?;
             }
             self.reset(q)?;
             let qpn = self.ends[q].engine.config().qpn;
             let device = self.ends[q].device;
             self.devices[device].keys.release_qp(qpn);
         }
-        let mut hashes = Vec::new();
         for device in &mut self.devices {
             let (known, held) = (device.naive.len(), device.keys.len());
             ensure!(known == held, "{held} keys in the table, {known} known");
@@ -139,10 +138,7 @@ impl World {
                 ensure!(done.is_ok(), "a region stays: {done:?}");
             }
             ensure!(keys.is_empty(), "{} keys are left", keys.len());
-            hashes.push(device.arena.bytes());
-        }
-        for bytes in hashes {
-            self.mix_bytes(&bytes);
+            self.record.mix_bytes(&device.arena.bytes());
         }
         Ok(())
     }

@@ -1,11 +1,11 @@
 //! The host's part: packets out and in, timers, key operations, and completions to their queues.
 //! The host works like the device, but checks each step.
 use super::{PD, QPN, Queue, SharedQueue, World};
+use crate::memory::owned;
 use crate::model::responder::Expect;
 use crate::model::{Check, Op, Rx, Violation, ensure};
 use crate::net::{CE, Flying, gid};
 use adverb_engine::keys::PagedMemory;
-use adverb_engine::packet::Data;
 use adverb_engine::qp::NoRecv;
 use adverb_engine::{
     AckOrder, Completion, CqRef, Env, KeyOp, Memory, MemoryFault, Output, Packet, PdId, QpEvent,
@@ -59,22 +59,14 @@ impl RecvSource for Source<'_> {
 }
 
 fn own<M: Memory>(t: &Transmit<'_>, memory: &M) -> Polled {
-    let mut payload = Vec::new();
-    match t.payload {
-        Data::Bytes(b) => payload.extend_from_slice(b),
-        Data::Gather(ranges) => {
-            for r in ranges {
-                let from = payload.len();
-                payload.resize(from + r.len as usize, 0);
-                if let Err(fault) = memory.read(*r, &mut payload[from..]) {
-                    return Polled::Fault(*t.headers, fault);
-                }
-            }
+    match owned(&t.payload, memory) {
+        Err(fault) => Polled::Fault(*t.headers, fault),
+        Ok(payload) => {
+            let to = t.path.dgid.ipv4().unwrap_or_default();
+            let ip = Ip { to, source_port: t.source_port, traffic_class: t.traffic_class };
+            Polled::Packet { headers: *t.headers, payload, ip }
         }
     }
-    let to = t.path.dgid.ipv4().unwrap_or_default();
-    let ip = Ip { to, source_port: t.source_port, traffic_class: t.traffic_class };
-    Polled::Packet { headers: *t.headers, payload, ip }
 }
 
 impl World {
@@ -377,8 +369,8 @@ impl World {
         cq: CqRef,
         completion: Completion,
     ) -> Check<Option<adverb_engine::Cause>> {
-        self.count_completion();
-        self.mix(completion.wr_id ^ (completion.status as u64) << 56);
+        self.completions += 1;
+        self.record.mix(self.now, completion.wr_id ^ (completion.status as u64) << 56);
         let end = &self.ends[q];
         // An XRC SRQ has the CQ of its first queue pair.
         let index = match cq {

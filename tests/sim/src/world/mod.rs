@@ -6,12 +6,11 @@ use crate::model::keys::Keys;
 use crate::model::{Check, Flow, Recv, Rx, Violation, cq::NaiveCq, ensure};
 use crate::net::{Flying, Net};
 use crate::program::{Action, Program};
-use crate::report::{Capture, Failure, Report};
-use crate::rng::{Rng, mix};
+use crate::report::{Record, Report, caught};
+use crate::rng::Rng;
 use adverb_engine::{
     Access, Cq, Effects, Key, KeyTable, PdId, Qp, QpState, QpType, Qpn, Srq, Time,
 };
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 mod actions;
@@ -125,7 +124,7 @@ pub(crate) struct WorldEnd {
     /// A marked packet (ECN) arrived since the last notification (CNP).
     pub(crate) marked: bool,
     /// Path MTU in bytes.
-    mtu: u64,
+    pub(crate) mtu: u64,
 }
 
 impl Device {
@@ -139,9 +138,6 @@ impl Device {
 impl WorldEnd {
     pub(crate) fn is_reliable(&self) -> bool {
         self.kind.is_reliable()
-    }
-    pub(crate) fn mtu(&self) -> u64 {
-        self.mtu
     }
 }
 
@@ -165,10 +161,9 @@ pub struct World {
     pub(crate) next_id: u64,
     /// The end of the run: receives are posted and completions polled as needed.
     pub(crate) winding_up: bool,
-    hash: u64,
-    lines: Option<Vec<String>>,
-    capture: Option<Capture>,
-    completions: u64,
+    pub(crate) record: Record,
+    capture: Option<Vec<(u64, Vec<u8>)>>,
+    pub(crate) completions: u64,
     packets: u64,
 }
 
@@ -182,14 +177,14 @@ impl World {
     /// Keeps a line of text for every event.
     #[must_use]
     pub fn traced(mut self) -> World {
-        self.lines = Some(Vec::new());
+        self.record.trace(&self.config);
         self
     }
 
     /// Keeps every packet sent to the network.
     #[must_use]
     pub fn captured(mut self) -> World {
-        self.capture = Some(Capture::default());
+        self.capture = Some(Vec::new());
         self
     }
 
@@ -198,33 +193,20 @@ impl World {
     #[must_use]
     pub fn run(mut self, program: &Program) -> Report {
         let mut at = 0;
-        // A panic of the engine is a violation like any other.
-        let result = catch_unwind(AssertUnwindSafe(|| {
+        let result = caught(|| {
             for action in &program.actions {
                 self.act(action)?;
                 at += 1;
             }
             self.finish()
-        }));
-        let result = result.unwrap_or_else(|panic| {
-            let words = panic.downcast_ref::<String>().cloned();
-            let words = words.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
-            Err(Violation(format!("panic: {}", words.unwrap_or_default())))
         });
-        Report {
-            hash: self.hash,
-            failure: result.err().map(|Violation(why)| Failure {
-                action: at,
-                step: self.step,
-                at: self.now.0,
-                why,
-            }),
-            events: self.step,
-            packets: self.packets,
-            completions: self.completions,
-            trace: self.lines.unwrap_or_default(),
-            capture: self.capture.unwrap_or_default(),
-        }
+        let (step, now) = (self.step, self.now.0);
+        let result = result.map_err(|Violation(why)| {
+            Violation(format!("action {at}, event {step}, {now} ns: {why}"))
+        });
+        let counts = [("packets", self.packets), ("completions", self.completions)];
+        let report = self.record.report(result, &counts);
+        Report { packets: self.capture.unwrap_or_default(), ..report }
     }
 
     fn act(&mut self, action: &Action) -> Check {
@@ -236,21 +218,7 @@ impl World {
     }
 
     pub(crate) fn note(&mut self, words: impl FnOnce() -> String) {
-        if let Some(lines) = &mut self.lines {
-            lines.push(format!("{:>12} {}", self.now.0, words()));
-        }
-    }
-
-    pub(crate) fn mix(&mut self, value: u64) {
-        self.hash = mix(self.hash ^ value).wrapping_add(self.now.0);
-    }
-
-    pub(crate) fn mix_bytes(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.hash = mix(self.hash ^ u64::from_le_bytes(word));
-        }
+        self.record.note(self.now, words);
     }
 
     pub(crate) fn index_of(&self, end: &WorldEnd) -> usize {
@@ -336,14 +304,10 @@ impl World {
 
     pub(crate) fn count_packet(&mut self, flying: &Flying) {
         self.packets += 1;
-        self.mix_bytes(&flying.bytes);
+        self.record.mix_bytes(&flying.bytes);
         if let Some(capture) = &mut self.capture {
-            capture.packets.push((self.now.0, flying.datagram()));
+            capture.push((self.now.0, flying.datagram()));
         }
-    }
-
-    pub(crate) fn count_completion(&mut self) {
-        self.completions += 1;
     }
 
     /// ERR or SQE without a reason is a violation.

@@ -5,6 +5,7 @@ use crate::memory::{Arena, SHARED};
 use crate::model::keys::Keys;
 use crate::model::{Check, Flow, Rx, Violation, cq::NaiveCq};
 use crate::net::{Net, gid};
+use crate::report::Record;
 use crate::rng::Rng;
 use adverb_engine::keys::{MwType, Region, RegionKind};
 use adverb_engine::{
@@ -37,7 +38,8 @@ fn device(number: usize, rng: &mut Rng) -> Device {
     let arena = Arena::new(base);
     let (mut keys, mut naive) = (KeyTable::new(), Keys::default());
     let mut region = |rng: &mut Rng, pd: PdId, access: Access, iova: u64, len: u64| {
-        add_region(&mut keys, &mut naive, rng, (pd, access, iova, len, base))
+        let kind = RegionKind::Mapped;
+        register(&mut keys, &mut naive, rng, Region { pd, access, iova, len, addr: base, kind })
     };
     let all = region(rng, PD, Access::LOCAL_WRITE, base, ARENA);
     // Each key has its own address space, apart from the addresses of memory.
@@ -48,10 +50,8 @@ fn device(number: usize, rng: &mut Rng) -> Device {
     let on_demand =
         [(Access::LOCAL_WRITE, base, ARENA), (ALL - Access::MW_BIND, ON_DEMAND, SHARED)];
     let on_demand = on_demand.map(|(access, iova, len)| {
-        let region = Region { pd: PD, access, iova, len, addr: base, kind: RegionKind::OnDemand };
-        let key = keys.register(region, rng.next() as u32).unwrap_or(0);
-        naive.on_demand(key, PD, access, iova, len, base);
-        key
+        let kind = RegionKind::OnDemand;
+        register(&mut keys, &mut naive, rng, Region { pd: PD, access, iova, len, addr: base, kind })
     });
     arena.punch(base + SHARED - 3000);
     let windows = [0, 1].map(|_| {
@@ -87,26 +87,20 @@ const ON_DEMAND: u64 = 0x4000_0000_0000;
 /// First address of the volatile region, in its own address space.
 pub(crate) const VOLATILE: u64 = 0x6000_0000_0000;
 
-fn add_region(
-    keys: &mut KeyTable,
-    naive: &mut Keys,
-    rng: &mut Rng,
-    (pd, access, iova, len, addr): (PdId, Access, u64, u64, u64),
-) -> Key {
-    let region = Region { pd, access, iova, len, addr, kind: RegionKind::Mapped };
+fn register(keys: &mut KeyTable, naive: &mut Keys, rng: &mut Rng, region: Region) -> Key {
     // The regions of a world are valid, so no registration is refused.
     let key = keys.register(region, rng.next() as u32).unwrap_or(0);
-    naive.region(key, pd, access, iova, len, addr);
+    naive.region(key, &region);
     key
 }
 
 impl World {
     pub(crate) fn register_volatile(&mut self, d: usize) {
         let device = &mut self.devices[d];
-        let (access, base) = (ALL, device.arena.base);
-        let region = (PD, access, VOLATILE, SHARED, base);
-        device.volatile =
-            Some(add_region(&mut device.keys, &mut device.naive, &mut self.rng, region));
+        let (addr, kind) = (device.arena.base, RegionKind::Mapped);
+        let region = Region { pd: PD, access: ALL, iova: VOLATILE, len: SHARED, addr, kind };
+        let key = register(&mut device.keys, &mut device.naive, &mut self.rng, region);
+        device.volatile = Some(key);
     }
 }
 
@@ -197,8 +191,7 @@ pub(super) fn build(config: &Config) -> World {
         rng,
         next_id: 1,
         winding_up: false,
-        hash: config.seed,
-        lines: None,
+        record: Record::default(),
         capture: None,
         completions: 0,
         packets: 0,
@@ -216,25 +209,6 @@ pub(super) fn build(config: &Config) -> World {
     world
 }
 
-fn masks(kind: QpType) -> [AttrMask; 3] {
-    use AttrMask as A;
-    let init = A::PKEY_INDEX | A::PORT | if kind == QpType::Ud { A::QKEY } else { A::ACCESS_FLAGS };
-    let path = A::AV | A::PATH_MTU | A::DEST_QPN | A::RQ_PSN;
-    let rtr = match kind {
-        QpType::Rc | QpType::XrcRecv => path | A::MAX_DEST_RD_ATOMIC | A::MIN_RNR_TIMER,
-        QpType::Uc | QpType::XrcSend => path,
-        QpType::Ud | QpType::RawPacket => A::empty(),
-    };
-    let rts = match kind {
-        QpType::Rc | QpType::XrcSend => {
-            A::TIMEOUT | A::RETRY_CNT | A::RNR_RETRY | A::MAX_QP_RD_ATOMIC
-        }
-        QpType::XrcRecv => A::TIMEOUT,
-        QpType::Uc | QpType::Ud | QpType::RawPacket => A::empty(),
-    };
-    [init, rtr, rts | A::SQ_PSN]
-}
-
 impl World {
     pub(crate) fn path(&self, q: usize, to: usize) -> AddressVector {
         AddressVector {
@@ -247,11 +221,11 @@ impl World {
         }
     }
 
-    /// Moves a queue pair to another state.
-    pub(crate) fn modify(&mut self, q: usize, attr: &QpAttr, mask: AttrMask) -> Check {
+    /// Moves a queue pair to another state, with the attributes that the transition needs.
+    pub(crate) fn modify(&mut self, q: usize, attr: &QpAttr) -> Check {
         let end = &mut self.ends[q];
         let from = end.engine.state();
-        let mask = mask | AttrMask::STATE;
+        let mask = AttrMask::needed(end.kind, from, attr.state);
         let result = end.engine.modify(attr, mask, &LIMITS, &mut end.effects);
         if let Err(e) = result {
             return Err(Violation(format!(
@@ -287,9 +261,8 @@ impl World {
             rnr_retry: link.rnr_retry,
             ..QpAttr::default()
         };
-        let masks = masks(self.ends[q].kind);
-        for (state, mask) in [QpState::Init, QpState::Rtr, QpState::Rts].into_iter().zip(masks) {
-            self.modify(q, &QpAttr { state, ..attr }, mask)?;
+        for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
+            self.modify(q, &QpAttr { state, ..attr })?;
             if let (QpState::Rtr, Some(mtu)) = (state, link.lane) {
                 self.ends[q].engine.leave_network(mtu);
             }

@@ -87,6 +87,7 @@ impl TransferEnd {
         Ok(TransferEnd { end, ring, scratch: vec![0; MESSAGE as usize], messages: mib })
     }
 
+    /// The slot of a message.
     fn place(message: u64) -> std::ops::Range<usize> {
         let at = (message % SLOTS * MESSAGE) as usize;
         at..at + MESSAGE as usize
@@ -149,14 +150,11 @@ impl TransferEnd {
         while taken < self.messages || done < self.messages {
             while sent < self.messages && sent < taken.min(done) + SLOTS {
                 self.fill(sent)?;
-                let place = Self::place(sent);
-                let slice = self.ring.slice(place.clone());
+                let slice = self.ring.slice(Self::place(sent));
+                let to = remote.slice(Self::place(sent));
                 match verb {
                     Verb::Send => self.qp().send_imm(slice, sent as u32).post()?,
-                    _ => {
-                        let to = remote.slice(place.clone());
-                        self.qp().write_imm(slice, to, sent as u32).post()?;
-                    }
+                    _ => self.qp().write_imm(slice, to, sent as u32).post()?,
                 }
                 sent += 1;
             }

@@ -9,6 +9,8 @@ use adverb_device::engine::{Access, Sge};
 use adverb_device::{Mapping, Mr, Pd};
 use adverb_memory::{Pages, SharedFile};
 
+use super::failed;
+
 /// Bytes of the longest message: more than a packet of a lane.
 pub const LONGEST: usize = 100_000;
 /// Outstanding requests of a queue pair, and number of posted receives.
@@ -96,10 +98,6 @@ pub fn mark(id: u64, seq: u32) -> u64 {
     (id & !u64::from(u32::MAX)) | u64::from(seq)
 }
 
-fn failed<E: std::fmt::Display>(what: &str) -> impl Fn(E) -> String + '_ {
-    move |e| format!("{what}: {e}")
-}
-
 fn guard(n: usize) -> Vec<u8> {
     message(0x6a09_e667_f3bc_c908, n, 7, GUARD)
 }
@@ -134,18 +132,16 @@ impl Area {
     }
 
     fn put(&self, offset: usize, bytes: &[u8]) -> Result<()> {
-        self.memory
-            .write_at(offset, bytes)
-            .then_some(())
-            .ok_or_else(|| "a write outside".to_string())
+        if self.memory.write_at(offset, bytes) { Ok(()) } else { Err("a write outside".into()) }
     }
 
     fn get(&self, offset: usize, len: usize) -> Result<Vec<u8>> {
         let mut bytes = vec![0; len];
-        self.memory
-            .read_at(offset, &mut bytes)
-            .then_some(bytes)
-            .ok_or_else(|| "a read outside".to_string())
+        if self.memory.read_at(offset, &mut bytes) {
+            Ok(bytes)
+        } else {
+            Err("a read outside".into())
+        }
     }
 
     /// Writes the beginning of a part.

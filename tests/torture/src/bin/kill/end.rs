@@ -10,6 +10,7 @@ use adverb_device::engine::wr::Remote;
 use adverb_device::{CompChannel, Cq, Qp};
 
 use super::area::{Area, KINDS};
+use super::failed;
 use super::traffic::{Peer, Tally, Traffic};
 use adverb_torture::Dice;
 
@@ -25,10 +26,6 @@ pub struct RoundObjects {
     channel: Arc<CompChannel>,
     pub qps: Vec<Arc<Qp>>,
     seed: u64,
-}
-
-fn failed<E: std::fmt::Display>(what: &str) -> impl Fn(E) -> String + '_ {
-    move |e| format!("{what}: {e}")
 }
 
 impl RoundObjects {
@@ -78,14 +75,8 @@ impl RoundObjects {
         let channels = [None, Some(self.channel.clone())];
         let mut sides = Vec::new();
         for (n, (cq, channel)) in self.cqs.iter().zip(channels).enumerate() {
-            sides.push(Traffic::new(
-                &self.area,
-                self.id,
-                peer,
-                cq.clone(),
-                channel,
-                self.seed ^ n as u64,
-            ));
+            let seed = self.seed ^ n as u64;
+            sides.push(Traffic::new(&self.area, self.id, peer, cq.clone(), channel, seed));
         }
         for (place, (qp, dest)) in self.qps.iter().zip(dests).enumerate() {
             let dest = u32::try_from(*dest).map_err(failed("number"))?;

@@ -34,6 +34,11 @@ use left::Own;
 use traffic::Tally;
 use witness::Witness;
 
+/// A refusal of the device or the system, in words.
+fn failed<E: std::fmt::Display>(what: &str) -> impl Fn(E) -> String + '_ {
+    move |e| format!("{what}: {e}")
+}
+
 /// Output of a process after the connection.
 const RUNNING: &str = "running";
 

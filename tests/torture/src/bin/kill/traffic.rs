@@ -13,6 +13,7 @@ use adverb_device::{CompChannel, Cq, Errno, Qp};
 use adverb_torture::Dice;
 
 use super::area::{Area, CONSTANT, LONGEST, MemoryPart, SLOTS, mark, message};
+use super::failed;
 
 /// A silence of this length is a failure.
 const HANG_LIMIT: Duration = Duration::from_secs(60);
@@ -81,10 +82,6 @@ pub struct Traffic<'a> {
     tally: Tally,
 }
 
-fn failed<E: std::fmt::Display>(what: &str) -> impl Fn(E) -> String + '_ {
-    move |e| format!("{what}: {e}")
-}
-
 impl<'a> Traffic<'a> {
     pub fn new(
         area: &'a Area,
@@ -123,36 +120,23 @@ impl<'a> Traffic<'a> {
         let kind = self.dice.roll(4);
         let (area, id, line) = (self.area, self.id, &mut self.lines[n]);
         let there = |part| Area::part_of(self.peer.area, line.place, part);
+        let (out, into) = (MemoryPart::Out(slot), MemoryPart::Into(slot));
         let (op, code, part, len) = match kind {
             0 => {
-                area.fill(
-                    line.place,
-                    MemoryPart::Out(slot),
-                    &message(id, line.place, line.sent, len),
-                )?;
+                area.fill(line.place, out, &message(id, line.place, line.sent, len))?;
                 line.sent += 1;
-                (SendOp::Send, WcOpcode::Send, MemoryPart::Out(slot), len)
+                (SendOp::Send, WcOpcode::Send, out, len)
             }
             1 => {
                 line.written += 1;
                 let words = mark(id, line.written).to_ne_bytes().repeat(len / 8);
-                area.fill(line.place, MemoryPart::Out(slot), &words)?;
-                (
-                    SendOp::Write(there(MemoryPart::Target)),
-                    WcOpcode::RdmaWrite,
-                    MemoryPart::Out(slot),
-                    len,
-                )
+                area.fill(line.place, out, &words)?;
+                (SendOp::Write(there(MemoryPart::Target)), WcOpcode::RdmaWrite, out, len)
             }
-            2 => (
-                SendOp::Read(there(MemoryPart::Source)),
-                WcOpcode::RdmaRead,
-                MemoryPart::Into(slot),
-                len,
-            ),
+            2 => (SendOp::Read(there(MemoryPart::Source)), WcOpcode::RdmaRead, into, len),
             _ => {
                 let op = SendOp::FetchAdd { remote: there(MemoryPart::Counter), add: 1 };
-                (op, WcOpcode::FetchAdd, MemoryPart::Into(slot), 8)
+                (op, WcOpcode::FetchAdd, into, 8)
             }
         };
         line.slots[slot] = Some(UnderWay { op: code, len });

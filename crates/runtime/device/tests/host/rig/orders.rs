@@ -103,18 +103,7 @@ impl Rig {
                 self.regions[at].word(offset).to_string()
             }
             "qp" => self.qp(Shape::parse(w)).to_string(),
-            // Moves the queue pair to ERR when `first` completions are there, or after 100 ms. Then
-            // waits for the completions of all receives and returns the number of successful ones.
-            "cut" => {
-                let (at, count, first) = (w.next(), w.next::<usize>(), w.next::<usize>());
-                let end = Instant::now() + Duration::from_millis(100);
-                while self.cq.len() < first && Instant::now() < end {
-                    self.context.node().progress();
-                }
-                self.to(at, QpState::Err);
-                let all = self.wait(count);
-                all.iter().filter(|done| done.status == WcStatus::Success).count().to_string()
-            }
+            "cut" => self.cut(w.next(), w.next(), w.next()).to_string(),
             "wait" => self.wait(w.next()).iter().map(show).collect::<Vec<_>>().join(" "),
             "event" => match self.channel.next_event(Some(Instant::now() + HANG_LIMIT)) {
                 Ok(cq) => {
@@ -154,6 +143,17 @@ impl Rig {
             "ways" => self.ways().map(|n| n.to_string()).join(" "),
             other => panic!("no such order: {other}"),
         }
+    }
+
+    /// Moves a queue pair to ERR when `first` completions are there, or after 100 ms. Then waits
+    /// for the completions of all receives and returns the number of successful ones.
+    fn cut(&self, at: usize, count: usize, first: usize) -> usize {
+        let end = Instant::now() + Duration::from_millis(100);
+        while self.cq.len() < first && Instant::now() < end {
+            self.context.node().progress();
+        }
+        self.to(at, QpState::Err);
+        self.wait(count).iter().filter(|done| done.status == WcStatus::Success).count()
     }
 
     /// Reads memory until a peer has written the last bytes.
