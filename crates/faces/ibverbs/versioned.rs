@@ -1,8 +1,9 @@
 //! For build scripts: a shared object with versioned symbols, from tables of its names.
 //!
-//! A row of a table has four columns: name, version nodes, how a call is made, and the function. The
-//! linker's script declares *empty* nodes: naming symbols in it would collide with the script that
-//! rustc makes itself. The `.symver` lines of `src/exports` say which symbol belongs to which node.
+//! A row of a table has four columns: name, version nodes, how a call is made, and the function.
+//! The linker's script declares *empty* nodes: naming symbols in it would collide with the script
+//! that rustc makes itself. The `.symver` lines of `src/exports` say which symbol belongs to which
+//! node.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

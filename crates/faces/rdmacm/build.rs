@@ -1,5 +1,5 @@
-//! Gives the shared object its name, its version nodes and its exports, from `symbols.txt`. Builds a
-//! stand-in for `libibverbs.so.1` to link with.
+//! Gives the shared object its name, its version nodes and its exports, from `symbols.txt`. Builds
+//! a stand-in for `libibverbs.so.1` to link with.
 //!
 //! The shared object needs `libibverbs.so.1` by name and with versions, like rdma-core's. A crate
 //! cannot link with the `cdylib` of another crate. So this script builds a library of the same name

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::Result;
 use crate::ends::Ends;
-use crate::programs::{Test, figure, iterations};
+use crate::message_test::Test;
+use crate::programs::{figure, iterations};
 use crate::report::{Key, What};
 use crate::series::Samples;
 

@@ -21,6 +21,7 @@ pub mod items;
 pub mod lean;
 pub mod machine;
 pub mod member;
+pub mod message_test;
 pub mod pair;
 pub mod places;
 pub mod procfs;

@@ -4,13 +4,11 @@
 use std::time::Duration;
 
 use adverb_foreign::pair::PairOutcome;
-use adverb_foreign::process::{Program, words};
+use adverb_foreign::process::Program;
 
 use crate::Result;
-use crate::ends::{Ends, PairEnd};
 use crate::report::{Key, What};
 use crate::series::Series;
-use crate::ucx;
 
 /// Time limit of a run: a longer run hangs, or is too slow for a figure.
 pub const LIMIT: Duration = Duration::from_secs(15);
@@ -136,84 +134,6 @@ pub fn iterations(rate: f64, time: Duration, most: usize) -> usize {
     ((rate * time.as_secs_f64()) as usize).clamp(100, most)
 }
 
-/// A program of perftest, or a test of `ucx_perftest`, for one message size.
-#[derive(Clone, Copy, Debug)]
-pub struct Test<'a> {
-    /// Program or test, and options.
-    pub program: &'a str,
-    /// Bytes of a message.
-    pub size: usize,
-    /// Whether the test measures latency.
-    pub latency: bool,
-    /// What carries the messages.
-    pub over: Over<'a>,
-}
-
-/// What carries the messages of a test.
-#[derive(Clone, Copy, Debug)]
-pub enum Over<'a> {
-    /// Adverb's verbs: perftest.
-    Verbs {
-        /// Value of [`PATH`], if set.
-        path: Option<&'a str>,
-        /// The peer maps none of the programs' allocations (`ADVERB_ADOPT=off`).
-        private: bool,
-    },
-    /// UCX over these transports (`UCX_TLS`), without Adverb.
-    Ucx(&'a str),
-    /// UCX over these transports, on Adverb's device.
-    UcxOnAdverb(&'a str),
-}
-
-impl Test<'_> {
-    /// Runs `n` iterations between two ends.
-    ///
-    /// # Errors
-    /// The program failed or printed something else; with its output.
-    pub fn run(&self, ends: &Ends, n: usize) -> Result<Figures> {
-        match self.over {
-            Over::Verbs { path, private } => self.perftest(ends, n, path, private),
-            Over::Ucx(tls) => ucx::run(self, ends, n, tls, false),
-            Over::UcxOnAdverb(tls) => ucx::run(self, ends, n, tls, true),
-        }
-    }
-
-    /// The latencies of a message: half a round trip is quoted, but the whole one for READ and
-    /// atomics.
-    #[must_use]
-    pub fn trips(&self) -> f64 {
-        let whole = ["ib_read", "ib_atomic", "ucp_get", "ucp_fadd"];
-        if whole.iter().any(|start| self.program.starts_with(start)) { 1.0 } else { 2.0 }
-    }
-
-    /// A latency comes from all measured round trips, because the program's own table rounds to
-    /// hundredths of a microsecond.
-    fn perftest(
-        &self,
-        ends: &Ends,
-        n: usize,
-        path: Option<&str>,
-        private: bool,
-    ) -> Result<Figures> {
-        let out = ends.run(|end| self.program(end, n, path, private), LIMIT)?;
-        if !both_ok(&out) {
-            return Err(shown(&out));
-        }
-        let text = &out.client.text;
-        let found =
-            if self.latency { latencies(text).and_then(middle) } else { row(text, self.size) };
-        found.ok_or_else(|| shown(&out))
-    }
-
-    fn program(&self, end: &PairEnd, n: usize, path: Option<&str>, private: bool) -> Program {
-        let more = if self.latency { "-H" } else { "-N" };
-        let args = end.device.args("-x", &format!("-F -s {} -n {n} {more}", self.size)).join(" ");
-        let program = end.program(&words(format!("{} {args}", self.program)));
-        let program = path.into_iter().fold(program, |p, path| p.env(PATH, path));
-        if private { program.env("ADVERB_ADOPT", "off") } else { program }
-    }
-}
-
 /// Whether both ends succeeded.
 #[must_use]
 pub fn both_ok(out: &PairOutcome) -> bool {
@@ -239,19 +159,19 @@ fn one_of_many(line: &str) -> Option<f64> {
 }
 
 /// All results listed by the option -H, in seconds.
-fn latencies(text: &str) -> Option<Vec<f64>> {
+pub(crate) fn latencies(text: &str) -> Option<Vec<f64>> {
     let found: Vec<f64> = text.lines().filter_map(one_of_many).map(|us| us * 1e-6).collect();
     (!found.is_empty()).then_some(found)
 }
 
-fn middle(values: Vec<f64>) -> Option<Figures> {
+pub(crate) fn middle(values: Vec<f64>) -> Option<Figures> {
     let mean = values.iter().sum::<f64>() / values.len() as f64;
     Series::of(values.into_iter()).map(|s| Figures::Latency { median: s.median, mean })
 }
 
 /// Perftest's line of a bandwidth for `size`: iterations, peak and average in MiB/s, and messages
 /// in millions per second.
-fn row(text: &str, size: usize) -> Option<Figures> {
+pub(crate) fn row(text: &str, size: usize) -> Option<Figures> {
     text.lines().find_map(|line| {
         let numbers =
             line.split_whitespace().map(|w| w.parse().ok()).collect::<Option<Vec<f64>>>()?;

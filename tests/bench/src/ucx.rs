@@ -4,7 +4,7 @@ use adverb_foreign::process::words;
 
 use crate::Result;
 use crate::ends::{Ends, PairEnd};
-use crate::programs::{Figures, LIMIT, Test, both_ok, shown};
+use crate::programs::{Figures, LIMIT, both_ok, shown};
 
 /// The transport over the kernel's TCP.
 pub const TCP: &str = "tcp";
@@ -14,7 +14,15 @@ pub const TCP: &str = "tcp";
 ///
 /// # Errors
 /// The program failed or printed something else; with its output.
-pub fn run(test: &Test<'_>, ends: &Ends, n: usize, tls: &str, adverb: bool) -> Result<Figures> {
+pub fn run(
+    test: &str,
+    size: usize,
+    latency: bool,
+    ends: &Ends,
+    n: usize,
+    tls: &str,
+    adverb: bool,
+) -> Result<Figures> {
     let end = |end: &PairEnd, more: &str| {
         let program = end.program(&words(format!("ucx_perftest {more}"))).env("UCX_TLS", tls);
         let program = if adverb { program } else { program.bare() };
@@ -24,9 +32,9 @@ pub fn run(test: &Test<'_>, ends: &Ends, n: usize, tls: &str, adverb: bool) -> R
             (false, _) => program,
         }
     };
-    let client = format!("-t {} -s {} -n {n} -w {} -v -f", test.program, test.size, n / 10);
+    let client = format!("-t {test} -s {size} -n {n} -w {} -v -f", n / 10);
     let out = ends.run_two(end(&ends.server, ""), end(&ends.client, &client), LIMIT)?;
-    let found = figures(&out.client.text, test.latency).filter(|_| both_ok(&out));
+    let found = figures(&out.client.text, latency).filter(|_| both_ok(&out));
     found.ok_or_else(|| shown(&out))
 }
 

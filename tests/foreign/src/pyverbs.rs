@@ -131,8 +131,8 @@ fn run_once(
     Ok(done.describe())
 }
 
-/// Adds the results of one run, with this output, to the report. The test that was started last without a result hung
-/// or crashed.
+/// Adds the results of one run, with this output, to the report. The test that was started last
+/// without a result hung or crashed.
 pub fn absorb(text: &str, hung: bool, how: &str, report: &mut Report) {
     let mut open: Option<String> = None;
     for line in text.lines() {

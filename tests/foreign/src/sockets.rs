@@ -104,8 +104,8 @@ impl SocketPath {
     }
 }
 
-/// Streams of rsockets, of these sizes and verified (`-T v`), between two programs that `pair` makes
-/// of their lines.
+/// Streams of rsockets, of these sizes and verified (`-T v`), between two programs that `pair`
+/// makes of their lines.
 ///
 /// # Errors
 /// The output of both.

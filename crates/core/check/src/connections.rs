@@ -1,5 +1,6 @@
 //! Events of rdma_cm: taken and not acknowledged.
 use crate::report::count;
+use crate::state::OpenEvent;
 use crate::{Code, CodeAddress, Ledger};
 
 /// The kinds of events, by number.
@@ -24,17 +25,6 @@ pub const CM_EVENTS: [&str; 19] = [
     "RDMA_CM_EVENT_ADDRINFO_ERROR",
     "RDMA_CM_EVENT_USER",
 ];
-
-/// An event that the program has taken and not acknowledged.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct OpenEvent {
-    /// The program's address of the event.
-    pub(crate) event: usize,
-    /// The id or the membership that the event counts for.
-    pub(crate) owner: usize,
-    pub(crate) kind: u32,
-    pub(crate) place: CodeAddress,
-}
 
 impl Ledger {
     /// The program took an event at the address `event`. The event counts for `owner`, an id or a

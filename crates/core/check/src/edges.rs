@@ -1,60 +1,7 @@
 //! Events left in a descriptor while an edge-triggered `epoll` reports only new events.
+use crate::state::Edge;
+use crate::values::{Descriptor, Left, Reads};
 use crate::{Code, CodeAddress, Ledger};
-use std::fmt;
-
-/// Kind of the events of a descriptor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reads {
-    /// Completion events, of a channel.
-    Completions,
-    /// Asynchronous events, of a context.
-    Asynchronous,
-}
-
-impl fmt::Display for Reads {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Reads::Completions => "completion events",
-            Reads::Asynchronous => "asynchronous events",
-        })
-    }
-}
-
-/// A descriptor from which a program takes events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Descriptor {
-    /// Descriptor number.
-    pub number: i32,
-    /// Identity of the file, because another file may get the same number later.
-    pub file: u64,
-    /// The program's handle of the channel or context.
-    pub handle: usize,
-}
-
-/// A thread took an event and left more events, and no thread has taken them yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Left {
-    /// The descriptor.
-    pub of: Descriptor,
-    /// Kind of the events.
-    pub reads: Reads,
-    /// The thread that took the last event.
-    pub thread: i32,
-    /// Number of events taken so far.
-    pub taken: u64,
-}
-
-/// State of a descriptor.
-#[derive(Debug)]
-pub(crate) struct Edge {
-    /// The last event taken.
-    last: Left,
-    left: bool,
-    /// The program polls until there is no event, or the descriptor was reported.
-    settled: bool,
-    /// The call stack that took the last event.
-    way: Vec<CodeAddress>,
-}
 
 impl Ledger {
     fn edge(&mut self, of: Descriptor, reads: Reads) -> &mut Edge {

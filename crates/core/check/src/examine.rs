@@ -3,7 +3,7 @@
 //!
 //! [`Ledger::examine`] looks at queues, queue pairs, threads, and calls that failed. Each look adds
 //! reports. [`Code::rank`] orders the reports of all processes of a run.
-use crate::failures::FailedCompletion;
+use crate::state::FailedCompletion;
 use crate::report::count;
 use crate::scene::{Armed, Occasion, PairScene, QueueScene, Scene, ThreadScene};
 use crate::{Code, CodeAddress, Ledger, Source};

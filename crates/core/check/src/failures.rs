@@ -1,7 +1,7 @@
 //! Calls and completions that failed, as reasons for a later failure of the program.
 use crate::connections::CM_EVENTS;
 use crate::picture::PastCall;
-use crate::values::Completed;
+use crate::state::FailedCall;
 use crate::{CodeAddress, Ledger};
 
 /// A call or completion that failed counts as a reason for a failure if the program has made at
@@ -15,36 +15,6 @@ const MAKES: [&str; 4] = ["_create_", "_reg_", "_alloc_", "_open_"];
 
 fn has_part(name: &str, parts: &[&str]) -> bool {
     parts.iter().any(|part| name.contains(part))
-}
-
-/// A call that failed.
-#[derive(Clone, Debug)]
-pub(crate) struct FailedCall {
-    pub(crate) name: String,
-    pub(crate) why: String,
-    pub(crate) place: CodeAddress,
-    /// Calls before this call.
-    pub(crate) at: u64,
-}
-
-/// A polled completion that failed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FailedCompletion {
-    pub(crate) done: Completed,
-    pub(crate) polled: CodeAddress,
-    /// The call that posted the request; 0 if unknown.
-    pub(crate) posted: CodeAddress,
-    /// The program had moved the queue pair to the error state.
-    pub(crate) stopped: bool,
-    /// The program has begun anew since: the program has created or reset a queue pair.
-    pub(crate) overcome: bool,
-}
-
-impl FailedCompletion {
-    /// Does this failure explain more than a later failure? A flush only follows a failure.
-    pub(crate) fn leads(&self, later: Completed) -> bool {
-        !self.overcome && (later.flushed || !self.done.flushed)
-    }
 }
 
 impl Ledger {

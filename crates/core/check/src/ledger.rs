@@ -1,13 +1,11 @@
 //! The ledger: the arguments and results of a program's calls, and the mistakes found in them.
-use crate::connections::OpenEvent;
-use crate::edges::Edge;
 use crate::events::Events;
-use crate::failures::{FailedCall, FailedCompletion};
-use crate::objects::Objects;
+use crate::objects::{Kind, Made, Objects};
 use crate::picture::Picture;
 use crate::queues::{Arm, Cq, Qp, Request, Srq, take_receive};
 use crate::regions::{Deregistered, Regions, Shared};
 use crate::report::{Reporter, count};
+use crate::state::{Edge, FailedCall, FailedCompletion, OpenEvent};
 use crate::values::{Completed, Piece, QueuePair};
 use crate::{Code, CodeAddress, Report, Source};
 use std::collections::{BTreeMap, HashMap};
@@ -61,6 +59,16 @@ impl Ledger {
     /// The reports since the last call.
     pub fn reports(&mut self) -> Vec<Report> {
         self.reporter.take()
+    }
+
+    /// An object was created. `handle` is the program's handle.
+    pub fn made(&mut self, kind: Kind, handle: usize, made: Made) {
+        self.objects.add(kind, handle, made);
+    }
+
+    /// An object was destroyed.
+    pub fn ended(&mut self, kind: Kind, handle: usize) {
+        self.objects.remove(kind, handle);
     }
 
     /// A CQ was created or resized.

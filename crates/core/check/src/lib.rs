@@ -24,6 +24,7 @@ mod regions;
 mod report;
 mod scene;
 mod silent;
+mod state;
 mod suppress;
 #[cfg(test)]
 mod tests;
@@ -33,7 +34,6 @@ mod waits;
 
 pub use code::{Code, Weight};
 pub use connections::CM_EVENTS;
-pub use edges::{Descriptor, Left, Reads};
 pub use events::Source;
 pub use ledger::Ledger;
 pub use objects::{Kind, Made};
@@ -44,4 +44,4 @@ pub use report::{CodeAddress, Report, with_way, without_way};
 pub use scene::{Armed, Occasion, PairScene, QueueScene, Scene, ThreadScene};
 pub use suppress::{Bad, Suppressions};
 pub use told::Told;
-pub use values::{Completed, Piece, QueuePair, Refused};
+pub use values::{Completed, Descriptor, Left, Piece, QueuePair, Reads, Refused};

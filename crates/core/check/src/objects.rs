@@ -1,5 +1,5 @@
 //! Created and destroyed objects.
-use crate::{CodeAddress, Ledger};
+use crate::CodeAddress;
 use std::collections::HashMap;
 use std::fmt;
 
@@ -82,24 +82,22 @@ pub(crate) struct Objects {
     ways: HashMap<(Kind, u64), ObjectCounts>,
 }
 
-impl Ledger {
+impl Objects {
     /// An object was created. `handle` is the program's handle.
-    pub fn made(&mut self, kind: Kind, handle: usize, made: Made) {
-        let way = self.objects.ways.entry((kind, made.way)).or_default();
+    pub(crate) fn add(&mut self, kind: Kind, handle: usize, made: Made) {
+        let way = self.ways.entry((kind, made.way)).or_default();
         way.made += 1;
-        self.objects.live.insert((kind, handle), Live { made, number: way.made });
+        self.live.insert((kind, handle), Live { made, number: way.made });
     }
 
     /// An object was destroyed.
-    pub fn ended(&mut self, kind: Kind, handle: usize) {
-        let Some(live) = self.objects.live.remove(&(kind, handle)) else { return };
-        if let Some(way) = self.objects.ways.get_mut(&(kind, live.made.way)) {
+    pub(crate) fn remove(&mut self, kind: Kind, handle: usize) {
+        let Some(live) = self.live.remove(&(kind, handle)) else { return };
+        if let Some(way) = self.ways.get_mut(&(kind, live.made.way)) {
             way.latest = way.latest.max(live.number);
         }
     }
-}
 
-impl Objects {
     /// Objects left although later objects of the same kind and call stack were
     /// destroyed. If a program destroys no object of a kind, or the object is still in use at the
     /// end, there is no mistake.

@@ -1,4 +1,5 @@
 //! Input values of the ledger.
+use std::fmt;
 
 /// A scatter/gather element of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,4 +53,46 @@ pub struct Refused {
     pub full: bool,
     /// The reason, in words.
     pub why: String,
+}
+
+/// Kind of the events of a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reads {
+    /// Completion events, of a channel.
+    Completions,
+    /// Asynchronous events, of a context.
+    Asynchronous,
+}
+
+impl fmt::Display for Reads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Reads::Completions => "completion events",
+            Reads::Asynchronous => "asynchronous events",
+        })
+    }
+}
+
+/// A descriptor from which a program takes events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Descriptor {
+    /// Descriptor number.
+    pub number: i32,
+    /// Identity of the file, because another file may get the same number later.
+    pub file: u64,
+    /// The program's handle of the channel or context.
+    pub handle: usize,
+}
+
+/// A thread took an event and left more events, and no thread has taken them yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// The descriptor.
+    pub of: Descriptor,
+    /// Kind of the events.
+    pub reads: Reads,
+    /// The thread that took the last event.
+    pub thread: i32,
+    /// Number of events taken so far.
+    pub taken: u64,
 }

@@ -79,7 +79,8 @@ pub async fn connect(addr: impl ToSocketAddrs, qp: &Qp) -> Result<Connection> {
     connect_with(addr, qp, &Options::default()).await
 }
 
-/// As [`connect()`], with options. [`connect::Connector::connecting`] connects from a given address.
+/// As [`connect()`], with options. [`connect::Connector::connecting`] connects from a given
+/// address.
 ///
 /// # Errors
 /// As [`connect::Connector::connect`].

@@ -1,8 +1,8 @@
 //! The exported names and their version nodes.
 //!
-//! `build.rs` makes the nodes and the trampolines of `symbols.txt`. The trampoline of an `enter` name
-//! jumps to [`cancel::enter`](crate::cancel::enter) with its function in a register. A thread is then
-//! cancelled only where the call waits for an event.
+//! `build.rs` makes the nodes and the trampolines of `symbols.txt`. The trampoline of an `enter`
+//! name jumps to [`cancel::enter`](crate::cancel::enter) with its function in a register. A thread
+//! is then cancelled only where the call waits for an event.
 
 use adverb_abi::{by_processor, versioned_symbol};
 

@@ -36,8 +36,8 @@ unsafe fn step(
     unsafe { verbs::modify_qp(qp, &raw mut attr, mask) }
 }
 
-/// Values in place of the connection's: RDMA reads and atomics that a queue pair answers, and that it
-/// sends.
+/// Values in place of the connection's: RDMA reads and atomics that a queue pair answers, and that
+/// it sends.
 #[derive(Clone, Copy)]
 pub struct Depths {
     pub responder_resources: u8,

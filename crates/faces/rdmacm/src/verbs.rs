@@ -19,8 +19,8 @@ macro_rules! calls {
             #[doc = concat!("`", stringify!($call), "`.")]
             ///
             /// # Safety
-            /// The objects exist, and the attributes are valid. After its end an object is not used any
-            /// more.
+            /// The objects exist, and the attributes are valid. After its end an object is not used
+            /// any more.
             pub unsafe fn $name($($arg: $ty),*) -> ErrnoResult<$done> {
                 // SAFETY: the caller's word.
                 $check(unsafe { $call($($arg),*) })
@@ -63,8 +63,8 @@ fn made<T>(pointer: *mut T) -> ErrnoResult<*mut T> {
     if pointer.is_null() { Err(Errno::last()) } else { Ok(pointer) }
 }
 
-/// Calls a function of the extended table below a context: `extended!(context, slot(arguments))`. The
-/// table is complete, because both libraries are of the same build.
+/// Calls a function of the extended table below a context: `extended!(context, slot(arguments))`.
+/// The table is complete, because both libraries are of the same build.
 macro_rules! extended {
     ($context:expr, $slot:ident($($arg:expr),*)) => {{
         let context: Context = $context;

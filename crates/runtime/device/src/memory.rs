@@ -26,8 +26,9 @@ pub(crate) fn is_shared() -> Result<bool, Error> {
     is_first("ADVERB_PATH", ["local", "wire"])
 }
 
-/// Shares the program's page-aligned allocations from now on, if `ADVERB_ADOPT` allows it. Called as soon as a program shows
-/// interest in a device, because most programs allocate their buffers before they open a device.
+/// Shares the program's page-aligned allocations from now on, if `ADVERB_ADOPT` allows it. Called
+/// as soon as a program shows interest in a device, because most programs allocate their buffers
+/// before they open a device.
 ///
 /// # Errors
 /// EINVAL for an invalid value in the environment. If the kernel refuses, no memory is shared.

@@ -98,8 +98,8 @@ impl Live {
         Ok(live)
     }
 
-    /// Runs a command of the program. Then arms the timer, so that the device calls the world at the
-    /// next timeout.
+    /// Runs a command of the program. Then arms the timer, so that the device calls the world at
+    /// the next timeout.
     pub fn command<R>(&self, call: impl FnOnce(&mut World<LiveHost, Signal>) -> R) -> R {
         let mut world = self.world.lock();
         let done = call(&mut world);

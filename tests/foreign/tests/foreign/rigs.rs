@@ -1,4 +1,5 @@
-//! Suites of one C program each, whose cases need more than [`cases::of`](adverb_foreign::cases::of).
+//! Suites of one C program each, whose cases need more than
+//! [`cases::of`](adverb_foreign::cases::of).
 
 use std::time::Duration;
 

@@ -62,7 +62,8 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
         let mut result = Ok(());
         if wc.wc_flags & IBV_WC_GRH != 0 {
             attr.is_global = 1;
-            // SAFETY: the flag says that the 40 bytes are there, and every value of them is allowed.
+            // SAFETY: the flag says that the 40 bytes are there, and every value of them is
+            // allowed.
             let area = unsafe { grh.cast::<[u8; 40]>().read_unaligned() };
             result = route_back(&owner.context, port_num, &area).map(|route| attr.grh = route);
         }

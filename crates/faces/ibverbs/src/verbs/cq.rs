@@ -215,8 +215,8 @@ fn destroy(cq: *mut ibv_cq) -> Result<(), Error> {
     let custom = obj.custom;
     poll::leave_own(&obj);
     obj.finish();
-    // SAFETY: the program's memory for the queue. No object lies in it, and it is freed once, by the
-    // thread that ended the queue.
+    // SAFETY: the program's memory for the queue. No object lies in it, and it is freed once, by
+    // the thread that ended the queue.
     unsafe { custom_free(custom) };
     Ok(())
 }

@@ -169,8 +169,8 @@ pub unsafe extern "C" fn create_counters(
     failed_null("ibv_create_counters", &live(context).err().unwrap_or_else(not_offered))
 }
 
-/// Defines slots for kinds of which this library never makes an object. The pointer cannot be valid:
-/// EINVAL.
+/// Defines slots for kinds of which this library never makes an object. The pointer cannot be
+/// valid: EINVAL.
 macro_rules! without_objects {
     ($($name:literal $slot:ident($object:ty $(, $arg:ty)*);)*) => { $(
         #[doc = concat!("Slot `", stringify!($slot), "`.")]

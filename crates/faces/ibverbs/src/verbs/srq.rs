@@ -185,8 +185,8 @@ fn destroy(srq: *mut ibv_srq) -> Result<(), Error> {
     tell(Event::Ended(Kind::Srq, srq as usize));
     let custom = obj.custom;
     obj.finish();
-    // SAFETY: the program's memory for the queue. No object lies in it, and it is freed once, by the
-    // thread that ended the queue.
+    // SAFETY: the program's memory for the queue. No object lies in it, and it is freed once, by
+    // the thread that ended the queue.
     unsafe { custom_free(custom) };
     Ok(())
 }

@@ -235,9 +235,9 @@ impl HostConnections {
         })
     }
 
-    /// Steps 1 and 2 of an access to the memory of a peer: see the module's page. Returns the region
-    /// of the key, the offset of the access in the region, and the guard of the access. `None`: the
-    /// access is not allowed.
+    /// Steps 1 and 2 of an access to the memory of a peer: see the module's page. Returns the
+    /// region of the key, the offset of the access in the region, and the guard of the access.
+    /// `None`: the access is not allowed.
     #[inline]
     fn begin<'a, 'b>(
         &'a self,

@@ -37,9 +37,9 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// The turn to make or end the node, for each process of a chain of forks. So a child never meets a lock that another thread
-/// of its parent held at the fork. The 65th process of a chain has the place of the first, whose
-/// threads it does not have.
+/// The turn to make or end the node, for each process of a chain of forks. So a child never meets a
+/// lock that another thread of its parent held at the fork. The 65th process of a chain has the
+/// place of the first, whose threads it does not have.
 static TURNS: [Ranked<(), ranks::NodeInstance>; 64] = [const { Ranked::new(()) }; 64];
 
 /// How often a process may close the descriptors of its node while nothing is open.

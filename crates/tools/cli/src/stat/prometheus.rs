@@ -51,7 +51,8 @@ fn is(condition: bool) -> f64 {
     if condition { 1.0 } else { 0.0 }
 }
 
-/// A metric of each queue pair or completion queue: the name behind the prefix, its help, its value.
+/// A metric of each queue pair or completion queue: the name behind the prefix, its help, its
+/// value.
 type MetricOf<T> = (&'static str, &'static str, fn(&T) -> f64);
 
 const OF_PAIRS: [MetricOf<Pair>; 11] = [

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use adverb_bench::ends::Ends;
 use adverb_bench::items::{First, Item};
+use adverb_bench::message_test::{Over, Test};
 use adverb_bench::pair::Cpus;
-use adverb_bench::programs::{Over, Test};
 use adverb_bench::report::{Key, What};
 use adverb_foreign::device::DeviceArgs;
 

@@ -5,6 +5,7 @@
 //! `table [--quick] [--runs N] [--no-write] [FILE]`; `$ADVERB` names the command under test.
 #![forbid(unsafe_code)]
 
+mod keys;
 mod plan;
 mod report;
 mod run;

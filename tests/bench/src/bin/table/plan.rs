@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use adverb_bench::ends::Ends;
 use adverb_bench::items::{First, Item};
-use adverb_bench::places::{self, PLACES, Side, TASKS, Task, sides};
-use adverb_bench::programs::{Over, Test};
-use adverb_bench::report::{Key, What};
+use adverb_bench::message_test::{Over, Test};
+use adverb_bench::places::PLACES;
 use adverb_bench::ucx::TCP;
 
+use super::keys::{lean_key, raw_key};
 use super::run::{self, WIRE};
 
 /// Message sizes of the table, in bytes.
@@ -54,10 +54,6 @@ pub const WAKES: [(&str, &str); 2] = [
     ("cq_wake", "completion event, asleep in get-event, half a round trip"),
     ("cq_wake_epoll", "completion event, asleep in epoll, half a round trip"),
 ];
-/// Lengths of the chains of the program `chains`.
-pub const CHAINS: [u32; 4] = [1, 8, 32, 128];
-/// Ways to post a chain, by their names in the program `chains`.
-pub const WAYS: [&str; 2] = ["singly", "deferred"];
 /// iperf3 by protocol, and in words.
 pub const IPERF: [(&str, &str); 2] =
     [("iperf3_tcp", "iperf3 TCP"), ("iperf3_udp", "iperf3 UDP, 4156 bytes, received")];
@@ -165,36 +161,6 @@ fn beside(
     items
 }
 
-/// The key of a limit, of iperf3, or of completion events.
-pub fn raw_key(name: &str) -> Key {
-    let times = ["udp_spin", "udp_block", "udp_epoll", "eventfd_", "cq_wake"];
-    let is_time = times.iter().any(|start| name.starts_with(start));
-    Key::new(name, 0, if is_time { What::Latency } else { What::Bytes })
-}
-
-/// The key of a lean RoCEv2 program before a program of perftest.
-pub fn lean_key(lean: &str, program: &str) -> Key {
-    Key::new(format!("{lean} before {program}"), 0, What::Bytes)
-}
-
-/// The key of a figure of a chain, which is its name in the program `chains`.
-pub fn chain_key(length: u32, way: &str, what: &str) -> Key {
-    Key::new(format!("chain_{length}_{way}_{what}"), 0, What::Number)
-}
-
-/// The key of a task at a place by a side, which is its name in the program `places`.
-pub fn place_key(place: &str, task: &Task, side: Side) -> Key {
-    let what = if task.latency { What::Latency } else { What::Bytes };
-    Key::new(places::name(place, task.name, side), 0, what)
-}
-
-/// The keys of all figures of a place.
-pub fn place_keys(place: &str) -> impl Iterator<Item = Key> {
-    TASKS.iter().flat_map(move |task| {
-        sides(place, task).iter().map(move |side| place_key(place, task, *side))
-    })
-}
-
 /// The places of this run. A place that the machine does not allow has the reason instead.
 #[derive(Clone, Debug)]
 pub struct Places(pub Vec<(&'static str, Result<(), String>)>);
@@ -219,7 +185,9 @@ impl Places {
 
 #[cfg(test)]
 mod tests {
+    use super::super::keys::place_keys;
     use super::*;
+    use adverb_bench::places::TASKS;
     use adverb_foreign::device::DeviceArgs;
 
     #[test]

@@ -9,9 +9,10 @@ use adverb_bench::report::{
 };
 use adverb_bench::series::Samples;
 
+use super::keys::{CHAINS, WAYS, chain_key, lean_key, place_key, raw_key};
 use super::plan::{
-    BANDWIDTH, BIG, CHAINS, IPERF, LATENCY, LEAN, LIMITS, Places, SIZES, SMALL_MTU, UCX_BANDWIDTH,
-    UCX_LATENCY, UDP_8, WAKES, WAYS, chain_key, lean_key, place_key, raw_key,
+    BANDWIDTH, BIG, IPERF, LATENCY, LEAN, LIMITS, Places, SIZES, SMALL_MTU, UCX_BANDWIDTH,
+    UCX_LATENCY, UDP_8, WAKES,
 };
 
 fn ratio(name: impl Into<String>, of: Key, to: Vec<Key>, bar: Option<Bar>) -> Ratio {

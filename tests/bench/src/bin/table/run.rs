@@ -8,7 +8,7 @@ use adverb_bench::report::Key;
 use adverb_bench::series::Samples;
 use adverb_foreign::process::{Program, free_port, words};
 
-use super::plan::{CHAINS, WAYS, chain_key, place_keys};
+use super::keys::{CHAINS, WAYS, chain_key, place_keys};
 
 /// The path of these tables.
 pub const WIRE: &str = "wire";

@@ -35,8 +35,8 @@ pub fn replace_qp(c: &mut ibv_qp_ex) {
     }
 }
 
-/// The instructions that pass return address and frame pointer of the caller as arguments, behind so
-/// many other arguments.
+/// The instructions that pass return address and frame pointer of the caller as arguments, behind
+/// so many other arguments.
 macro_rules! caller_behind {
     (1) => {
         by_processor!("mov rsi, [rsp]\nmov rdx, rbp", "mov x1, x30\nmov x2, x29")

@@ -1,4 +1,5 @@
-//! The memory behind a region: where it is, how peers reach it, and the pages that a NIC would lock.
+//! The memory behind a region: where it is, how peers reach it, and the pages that a NIC would
+//! lock.
 use super::{Dm, Pd};
 use crate::error::Error;
 use crate::host::{Listed, MemoryRoute};
