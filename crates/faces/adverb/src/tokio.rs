@@ -76,11 +76,10 @@ async fn within<T>(timeout: Duration, exchange: impl Future<Output = Result<T>>)
 /// # Errors
 /// As [`connect::Connector::connect`].
 pub async fn connect(addr: impl ToSocketAddrs, qp: &Qp) -> Result<Connection> {
-    connect_with(addr, qp, &Options::default()).await
+    Connector::new().connect(addr, qp).await
 }
 
-/// As [`connect()`], with options. [`connect::Connector::connecting`] connects from a given
-/// address.
+/// As [`connect()`], with options.
 ///
 /// # Errors
 /// As [`connect::Connector::connect`].
@@ -89,18 +88,63 @@ pub async fn connect_with(
     qp: &Qp,
     options: &Options,
 ) -> Result<Connection> {
-    let connector = connect::Connector::with(options.clone());
-    within(options.timeout, async {
-        let mut last = connect::nowhere();
-        for addr in lookup_host(addr).await.map_err(ConnectError::from)? {
-            match connector.connecting(addr, qp).await {
-                Err(e) if connect::is_nobody(&e) => last = e,
-                other => return other,
+    Connector::with(options.clone()).connect(addr, qp).await
+}
+
+/// [`connect::Connector`] on tokio.
+#[derive(Clone, Debug, Default)]
+pub struct Connector(connect::Connector);
+
+impl Connector {
+    /// A connector with the default options.
+    #[must_use]
+    pub fn new() -> Self {
+        Connector::default()
+    }
+
+    /// A connector with these options.
+    #[must_use]
+    pub fn with(options: Options) -> Self {
+        Connector(connect::Connector::with(options))
+    }
+
+    /// Sets the local address (by default the address that the route prefers) and port (0: any free
+    /// port).
+    #[must_use]
+    pub fn source(self, source: SocketAddr) -> Self {
+        Connector(self.0.source(source))
+    }
+
+    /// Sets how long the peer may take to answer (10 s).
+    #[must_use]
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Connector(self.0.timeout(timeout))
+    }
+
+    /// Sets the private data for the peer, at most [`MAX_PRIVATE`](crate::connect::MAX_PRIVATE)
+    /// bytes (none).
+    #[must_use]
+    pub fn private_data(self, data: impl Into<Vec<u8>>) -> Self {
+        Connector(self.0.private_data(data))
+    }
+
+    /// Connects `qp` to the queue pair with which a listener at `addr` accepts.
+    ///
+    /// # Errors
+    /// As [`connect::Connector::connect`].
+    pub async fn connect(&self, addr: impl ToSocketAddrs, qp: &Qp) -> Result<Connection> {
+        within(self.0.patience(), async {
+            let mut last = connect::nowhere();
+            for addr in lookup_host(addr).await.map_err(ConnectError::from)? {
+                match self.0.connecting(addr, qp).await {
+                    Err(e) if connect::is_nobody(&e) => last = e,
+                    other => return other,
+                }
             }
-        }
-        Err(last)
-    })
-    .await
+            Err(last)
+        })
+        .await
+    }
 }
 
 /// [`connect::Listener`] on tokio.
@@ -131,6 +175,26 @@ impl Listener {
     /// [`Error::Connect`] if the device with the listener's address was removed.
     pub async fn accept(&self) -> Result<Incoming> {
         Ok(Incoming(self.0.incoming().await?))
+    }
+
+    /// Waits for a connection request, for at most `timeout`; `None` if no request arrived.
+    ///
+    /// # Errors
+    /// As [`Listener::accept`].
+    pub async fn accept_timeout(&self, timeout: Duration) -> Result<Option<Incoming>> {
+        match ::tokio::time::timeout(timeout, self.accept()).await {
+            Ok(accepted) => accepted.map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Accepts one connection with an existing queue pair: [`Listener::accept`] and
+    /// [`Incoming::accept_with`] in one call.
+    ///
+    /// # Errors
+    /// As [`Listener::accept`] and [`Incoming::accept_with`].
+    pub async fn accept_with(&self, qp: &Qp, options: &Options) -> Result<Connection> {
+        self.accept().await?.accept_with(qp, options).await
     }
 }
 

@@ -81,7 +81,7 @@ impl Connection {
     /// Returns whether the connection has ended.
     #[must_use]
     pub fn wait_end(&self, timeout: Duration) -> bool {
-        let until = deadline(timeout);
+        let until = Instant::now().checked_add(timeout);
         while !self.has_ended() {
             match self.line.next_by(until) {
                 Some(event) => self.note(&event),

@@ -107,6 +107,12 @@ impl Connector {
         answered(asked, qp, event)
     }
 
+    /// How long the peer may take to answer.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn patience(&self) -> Duration {
+        self.options.timeout
+    }
+
     /// Sends the request.
     fn ask(&self, addr: SocketAddr, qp: &Qp) -> Result<Line> {
         let private = &self.options.private_data;

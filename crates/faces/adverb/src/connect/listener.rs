@@ -11,7 +11,7 @@ use adverb_device::engine::QpType;
 use adverb_ucma::ids::{Event, QpKind, REPLY_DATA, Request};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The most requests that wait to be accepted. Further peers repeat their requests.
 const BACKLOG: u32 = 1024;
@@ -67,7 +67,7 @@ impl Listener {
     /// # Errors
     /// As [`Listener::accept`].
     pub fn accept_timeout(&self, timeout: Duration) -> Result<Option<Incoming>> {
-        let until = deadline(timeout);
+        let until = Instant::now().checked_add(timeout);
         while let Some(event) = self.line.next_by(until) {
             if let Some(incoming) = self.incoming_of(event)? {
                 return Ok(Some(incoming));
