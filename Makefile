@@ -128,10 +128,10 @@ lint: lint-tree ## format, clippy, documentation, rules of the tree
 foreign: build ## unmodified programs on the drop-in libraries (SUITES=; SHORT=1; WIRE=1: all on the network)
 	$(TOLD) $(CARGO) test --package adverb-foreign --no-fail-fast -- $(SUITES)
 
-# The target `some` leaves out most tables of all message sizes. perftest measures the clock for
-# each line of a table, which takes ten seconds a table.
+# The target `some` leaves out most tables of all message sizes, runs of a fixed time, and one depth
+# of the queue. Perftest measures the clock for each line of a table, so a table takes ten seconds.
 SOME = pingpong perftest pyverbs notify rdmacm ucx --skip _lat/-a/ --skip /a/n_ --skip _bw/-a/b --skip /-D_1 --skip /-t_512
-some: build ## some of these programs, on both paths: about four minutes
+some: build ## some of these programs, on both paths: three to four minutes
 	$(MAKE) foreign SHORT=1 SUITES="$(SOME)"
 	$(MAKE) foreign-wire SHORT=1 SUITES="$(SOME)"
 
