@@ -4,7 +4,7 @@
 //! Each structure is a *segment*: a memfd of fixed size. One process creates the segment and sends
 //! the descriptor to the processes allowed to open the segment. The file's seals keep every
 //! process, the creator included, from changing the size. Every page is allocated before the first
-//! access, so a shortage of memory is an error of [`Consumer::create`] or [`Published::create`] and
+//! access, so a shortage of memory is an error of `Consumer::create` or `Published::create` and
 //! never a SIGBUS later.
 //!
 //! * A ring ([`Producer`], [`Consumer`]) carries records in one direction between two processes. A

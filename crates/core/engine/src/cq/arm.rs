@@ -12,7 +12,7 @@
 //! | Solicited | Solicited | Solicited | Next |
 //! | Next | Next | Next | Next |
 //!
-//! [`Moderation`] (`ibv_modify_cq`, EXT-2) holds the event back until enough matching completions
+//! `Moderation` (`ibv_modify_cq`, EXT-2) holds the event back until enough matching completions
 //! were added, or the first of them has waited long enough. States and transitions:
 //!
 //! ```text
@@ -27,9 +27,9 @@
 //! ```
 //!
 //! [`ArmRule::Waiting`] is the arm of ConnectX NICs: the host tells the machine of the completions
-//! in the queue ([`Arming::count_waiting`]).
+//! in the queue (`Arming::count_waiting`).
 //!
-//! [`Arming::arm_fresh`] is the arm of NDKPI. Completions already in the queue may satisfy this arm
+//! `Arming::arm_fresh` is the arm of NDKPI. Completions already in the queue may satisfy this arm
 //! (NDK-2), and so does an overrun of the queue.
 use crate::completion::{Completion, WcOpcode, WcStatus};
 use adverb_wire::Time;

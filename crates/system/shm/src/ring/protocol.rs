@@ -55,7 +55,7 @@ pub enum Pushed {
     /// There is no room now.
     Full,
     /// `fill` returned false, or no ring can hold the record: the body is longer than
-    /// [`Producer::MAX_BODY`](super::Producer::MAX_BODY), or the tag has more than 24 bits.
+    /// `Producer::MAX_BODY`, or the tag has more than 24 bits.
     Refused,
 }
 
