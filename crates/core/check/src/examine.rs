@@ -3,9 +3,9 @@
 //!
 //! [`Ledger::examine`] looks at queues, queue pairs, threads, and calls that failed. Each look adds
 //! reports. [`Code::rank`] orders the reports of all processes of a run.
-use crate::state::FailedCompletion;
 use crate::report::count;
 use crate::scene::{Armed, Occasion, PairScene, QueueScene, Scene, ThreadScene};
+use crate::state::FailedCompletion;
 use crate::{Code, CodeAddress, Ledger, Source};
 
 /// The place of an `exit`. A compiler keeps one of several calls that do not return.
