@@ -60,7 +60,7 @@ fn main() {
     let mut nodes = BTreeSet::new();
     for row @ [name, node, _, target] in versioned::rows(TABLE) {
         let function = match target {
-            "rsocket::no_rsocket" => target.to_owned(),
+            "rsocket::no_rsocket" | "rsocket::rsocket" => target.to_owned(),
             module => format!("{module}::{name}"),
         };
         exports.add(row, &[node.to_owned()], &function);

@@ -15,19 +15,21 @@ use alloc::boxed::Box;
 use core::fmt;
 use core::net::Ipv6Addr;
 
-/// Declares the messages: first the fields with byte, bit and width, then the byte arrays with
-/// first byte and length.
+/// Declares the messages, each with attribute id and name: first the fields with byte, bit, width
+/// and meaning, then the byte arrays with first byte, length and content. A meaning that is longer
+/// than a line comes first, as a comment.
 macro_rules! messages {
-    ($($(#[$meta:meta])* $kind:ident = $attribute:literal {
-        $($(#[$field_meta:meta])* $field:ident: $type:ty = $byte:literal $bit:literal $width:literal;)*
+    ($($(#[$meta:meta])* $kind:ident = $attribute:literal $name:literal {
+        $($(#[$field_meta:meta])* $field:ident: $type:ty = $byte:literal $bit:literal $width:literal
+            $(, $meaning:literal)?;)*
     } {
-        $($(#[$data_meta:meta])* $data:ident = $from:literal $len:literal;)*
+        $($data:ident = $from:literal $len:literal, $content:literal;)*
     })*) => {
         $($(#[$meta])*
         #[derive(Clone, PartialEq, Eq, Debug)]
         pub struct $kind {
-            $($(#[$field_meta])* pub $field: $type,)*
-            $($(#[$data_meta])* pub $data: Data<$len>,)*
+            $($(#[$field_meta])* $(#[doc = $meaning])? pub $field: $type,)*
+            $(#[doc = $content] pub $data: Data<$len>,)*
         }
 
         impl $kind {
@@ -84,6 +86,12 @@ macro_rules! messages {
             }
         }
 
+        impl fmt::Display for MadKind {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $(MadKind::$kind => $name,)* })
+            }
+        }
+
         /// A message with its fields.
         #[derive(Clone, PartialEq, Eq, Debug)]
         pub enum Message {
@@ -114,322 +122,188 @@ fn bytes_at<const N: usize>(mad: &[u8; MAD_LEN], from: usize) -> Data<N> {
 
 messages! {
     /// Request for communication (12.6.5).
-    Req = 0x0010 {
-        /// Options of the vendor (ECE), in the attribute modifier.
-        ece_attr_mod: u32 = 20 0 32;
-        /// Communication id of the sender.
-        local_id: u32 = 24 0 32;
-        /// Vendor of the options (ECE), in reserved bytes.
-        ece_vendor_id: u32 = 29 0 24;
-        /// Service id that the sender asks for.
-        service_id: u64 = 32 0 64;
-        /// GUID of the sender's device.
-        ca_guid: u64 = 40 0 64;
-        /// Q_Key (reliable datagrams only).
-        qkey: u32 = 52 0 32;
-        /// Queue pair of the sender.
-        qpn: u32 = 56 0 24;
+    Req = 0x0010 "REQ" {
+        ece_attr_mod: u32 = 20 0 32, "Options of the vendor (ECE), in the attribute modifier.";
+        local_id: u32 = 24 0 32, "Communication id of the sender.";
+        ece_vendor_id: u32 = 29 0 24, "Vendor of the options (ECE), in reserved bytes.";
+        service_id: u64 = 32 0 64, "Service id that the sender asks for.";
+        ca_guid: u64 = 40 0 64, "GUID of the sender's device.";
+        qkey: u32 = 52 0 32, "Q_Key (reliable datagrams only).";
+        qpn: u32 = 56 0 24, "Queue pair of the sender.";
         /// RDMA reads and atomics that the sender answers at one time. This limits the initiator
         /// depth of the receiver.
         responder_resources: u8 = 59 0 8;
-        /// End-to-end context (reliable datagrams only).
-        local_eecn: u32 = 60 0 24;
+        local_eecn: u32 = 60 0 24, "End-to-end context (reliable datagrams only).";
         /// RDMA reads and atomics that the sender sends at one time. The receiver should have
         /// resources for this number.
         initiator_depth: u8 = 63 0 8;
-        /// End-to-end context (reliable datagrams only).
-        remote_eecn: u32 = 64 0 24;
-        /// How long the receiver may take to answer (code).
-        remote_response_timeout: u8 = 67 0 5;
+        remote_eecn: u32 = 64 0 24, "End-to-end context (reliable datagrams only).";
+        remote_response_timeout: u8 = 67 0 5, "How long the receiver may take to answer (code).";
         /// Transport: 0 RC, 1 UC, 2 RD, 3 see [`Req::extended_transport`]. [`Req::qp_kind`] decodes
         /// both fields.
         transport: u8 = 67 5 2;
-        /// End-to-end flow control.
-        flow_control: bool = 67 7 1;
-        /// First PSN that the receiver of this message sends.
-        psn: u32 = 68 0 24;
-        /// How long the sender may take to answer (code).
-        local_response_timeout: u8 = 71 0 5;
-        /// Transport retries of the receiver's queue pair.
-        retry_count: u8 = 71 5 3;
-        /// Partition.
-        pkey: u16 = 72 0 16;
-        /// Path MTU (code).
-        mtu: u8 = 74 0 4;
-        /// Reliable datagram channel exists.
-        rdc_exists: bool = 74 4 1;
-        /// RNR retries of the receiver's queue pair.
-        rnr_retry_count: u8 = 74 5 3;
-        /// How often a MAD is sent again.
-        max_cm_retries: u8 = 75 0 4;
-        /// The sender's queue pair receives from a shared receive queue.
-        srq: bool = 75 4 1;
-        /// 1: XRC.
-        extended_transport: u8 = 75 5 3;
+        flow_control: bool = 67 7 1, "End-to-end flow control.";
+        psn: u32 = 68 0 24, "First PSN that the receiver of this message sends.";
+        local_response_timeout: u8 = 71 0 5, "How long the sender may take to answer (code).";
+        retry_count: u8 = 71 5 3, "Transport retries of the receiver's queue pair.";
+        pkey: u16 = 72 0 16, "Partition.";
+        mtu: u8 = 74 0 4, "Path MTU (code).";
+        rdc_exists: bool = 74 4 1, "Reliable datagram channel exists.";
+        rnr_retry_count: u8 = 74 5 3, "RNR retries of the receiver's queue pair.";
+        max_cm_retries: u8 = 75 0 4, "How often a MAD is sent again.";
+        srq: bool = 75 4 1, "The sender's queue pair receives from a shared receive queue.";
+        extended_transport: u8 = 75 5 3, "1: XRC.";
         /// LID of the sender on the primary path; permissive (0xffff) on networks without LIDs.
         primary_local_lid: u16 = 76 0 16;
-        /// LID of the receiver on the primary path.
-        primary_remote_lid: u16 = 78 0 16;
-        /// GID of the sender.
-        primary_local_gid: Ipv6Addr = 80 0 128;
-        /// GID of the receiver.
-        primary_remote_gid: Ipv6Addr = 96 0 128;
-        /// Flow label.
-        primary_flow_label: u32 = 112 0 20;
-        /// Packet rate (code of `ibv_rate`).
-        primary_packet_rate: u8 = 115 2 6;
-        /// Traffic class.
-        primary_traffic_class: u8 = 116 0 8;
-        /// Hop limit.
-        primary_hop_limit: u8 = 117 0 8;
-        /// Service level.
-        primary_sl: u8 = 118 0 4;
-        /// Both ends are in one subnet.
-        primary_subnet_local: bool = 118 4 1;
-        /// Local ACK timeout of the sender's queue pair (code).
-        primary_ack_timeout: u8 = 119 0 5;
+        primary_remote_lid: u16 = 78 0 16, "LID of the receiver on the primary path.";
+        primary_local_gid: Ipv6Addr = 80 0 128, "GID of the sender.";
+        primary_remote_gid: Ipv6Addr = 96 0 128, "GID of the receiver.";
+        primary_flow_label: u32 = 112 0 20, "Flow label.";
+        primary_packet_rate: u8 = 115 2 6, "Packet rate (code of `ibv_rate`).";
+        primary_traffic_class: u8 = 116 0 8, "Traffic class.";
+        primary_hop_limit: u8 = 117 0 8, "Hop limit.";
+        primary_sl: u8 = 118 0 4, "Service level.";
+        primary_subnet_local: bool = 118 4 1, "Both ends are in one subnet.";
+        primary_ack_timeout: u8 = 119 0 5, "Local ACK timeout of the sender's queue pair (code).";
         /// LID of the sender on the alternate path; 0: there is no alternate path.
         alternate_local_lid: u16 = 120 0 16;
-        /// LID of the receiver on the alternate path.
-        alternate_remote_lid: u16 = 122 0 16;
-        /// GID of the sender on the alternate path.
-        alternate_local_gid: Ipv6Addr = 124 0 128;
-        /// GID of the receiver on the alternate path.
-        alternate_remote_gid: Ipv6Addr = 140 0 128;
-        /// Flow label of the alternate path.
-        alternate_flow_label: u32 = 156 0 20;
-        /// Packet rate of the alternate path.
-        alternate_packet_rate: u8 = 159 2 6;
-        /// Traffic class of the alternate path.
-        alternate_traffic_class: u8 = 160 0 8;
-        /// Hop limit of the alternate path.
-        alternate_hop_limit: u8 = 161 0 8;
-        /// Service level of the alternate path.
-        alternate_sl: u8 = 162 0 4;
+        alternate_remote_lid: u16 = 122 0 16, "LID of the receiver on the alternate path.";
+        alternate_local_gid: Ipv6Addr = 124 0 128, "GID of the sender on the alternate path.";
+        alternate_remote_gid: Ipv6Addr = 140 0 128, "GID of the receiver on the alternate path.";
+        alternate_flow_label: u32 = 156 0 20, "Flow label of the alternate path.";
+        alternate_packet_rate: u8 = 159 2 6, "Packet rate of the alternate path.";
+        alternate_traffic_class: u8 = 160 0 8, "Traffic class of the alternate path.";
+        alternate_hop_limit: u8 = 161 0 8, "Hop limit of the alternate path.";
+        alternate_sl: u8 = 162 0 4, "Service level of the alternate path.";
         /// Both ends of the alternate path are in one subnet.
         alternate_subnet_local: bool = 162 4 1;
-        /// Local ACK timeout on the alternate path (code).
-        alternate_ack_timeout: u8 = 163 0 5;
+        alternate_ack_timeout: u8 = 163 0 5, "Local ACK timeout on the alternate path (code).";
     } {
-        /// Private data.
-        private_data = 164 92;
+        private_data = 164 92, "Private data.";
     }
     /// Message receipt acknowledgement: the answer takes longer (12.6.6).
-    Mra = 0x0011 {
-        /// Communication id of the sender.
-        local_id: u32 = 24 0 32;
-        /// Communication id of the receiver.
-        remote_id: u32 = 28 0 32;
-        /// The message that is acknowledged: [`Answered`] as a number.
-        message: u8 = 32 0 2;
-        /// How long the answer will take (code).
-        service_timeout: u8 = 33 0 5;
+    Mra = 0x0011 "MRA" {
+        local_id: u32 = 24 0 32, "Communication id of the sender.";
+        remote_id: u32 = 28 0 32, "Communication id of the receiver.";
+        message: u8 = 32 0 2, "The message that is acknowledged: [`Answered`] as a number.";
+        service_timeout: u8 = 33 0 5, "How long the answer will take (code).";
     } {
-        /// Private data.
-        private_data = 34 222;
+        private_data = 34 222, "Private data.";
     }
     /// Reject (12.6.7).
-    Rej = 0x0012 {
-        /// Communication id of the sender, 0 if it has none.
-        local_id: u32 = 24 0 32;
-        /// Communication id of the receiver, 0 if unknown to the sender.
-        remote_id: u32 = 28 0 32;
-        /// The message that is rejected: [`Answered`] as a number.
-        message: u8 = 32 0 2;
-        /// Number of valid bytes in [`Rej::info`].
-        info_len: u8 = 33 0 7;
-        /// Reason: [`crate::RejectReason`].
-        reason: u16 = 34 0 16;
+    Rej = 0x0012 "REJ" {
+        local_id: u32 = 24 0 32, "Communication id of the sender, 0 if it has none.";
+        remote_id: u32 = 28 0 32, "Communication id of the receiver, 0 if unknown to the sender.";
+        message: u8 = 32 0 2, "The message that is rejected: [`Answered`] as a number.";
+        info_len: u8 = 33 0 7, "Number of valid bytes in [`Rej::info`].";
+        reason: u16 = 34 0 16, "Reason: [`crate::RejectReason`].";
     } {
-        /// Additional reject information.
-        info = 36 72;
-        /// Private data.
-        private_data = 108 148;
+        info = 36 72, "Additional reject information.";
+        private_data = 108 148, "Private data.";
     }
     /// Reply to a request for communication (12.6.8).
-    Rep = 0x0013 {
-        /// Options of the vendor (ECE), in the attribute modifier.
-        ece_attr_mod: u32 = 20 0 32;
-        /// Communication id of the sender.
-        local_id: u32 = 24 0 32;
-        /// Communication id of the receiver.
-        remote_id: u32 = 28 0 32;
-        /// Q_Key (reliable datagrams only).
-        qkey: u32 = 32 0 32;
+    Rep = 0x0013 "REP" {
+        ece_attr_mod: u32 = 20 0 32, "Options of the vendor (ECE), in the attribute modifier.";
+        local_id: u32 = 24 0 32, "Communication id of the sender.";
+        remote_id: u32 = 28 0 32, "Communication id of the receiver.";
+        qkey: u32 = 32 0 32, "Q_Key (reliable datagrams only).";
         /// Queue pair of the sender; with XRC the number is in [`Rep::eecn`]. [`Rep::queue_pair`]
         /// returns the right field.
         qpn: u32 = 36 0 24;
-        /// Vendor of the options (ECE), highest byte.
-        ece_vendor_high: u8 = 39 0 8;
-        /// End-to-end context, or the target queue pair of XRC.
-        eecn: u32 = 40 0 24;
-        /// Vendor of the options (ECE), middle byte.
-        ece_vendor_middle: u8 = 43 0 8;
-        /// First PSN that the receiver of this message sends.
-        psn: u32 = 44 0 24;
-        /// Vendor of the options (ECE), lowest byte.
-        ece_vendor_low: u8 = 47 0 8;
+        ece_vendor_high: u8 = 39 0 8, "Vendor of the options (ECE), highest byte.";
+        eecn: u32 = 40 0 24, "End-to-end context, or the target queue pair of XRC.";
+        ece_vendor_middle: u8 = 43 0 8, "Vendor of the options (ECE), middle byte.";
+        psn: u32 = 44 0 24, "First PSN that the receiver of this message sends.";
+        ece_vendor_low: u8 = 47 0 8, "Vendor of the options (ECE), lowest byte.";
         /// RDMA reads and atomics that the sender answers at one time. This limits the initiator
         /// depth of the receiver.
         responder_resources: u8 = 48 0 8;
         /// RDMA reads and atomics that the sender sends at one time. The receiver should have
         /// resources for this number.
         initiator_depth: u8 = 49 0 8;
-        /// Time the sender's device takes to acknowledge (code).
-        target_ack_delay: u8 = 50 0 5;
-        /// Whether the receiver accepted the alternate path.
-        failover: u8 = 50 5 2;
-        /// End-to-end flow control.
-        flow_control: bool = 50 7 1;
-        /// RNR retries of the receiver's queue pair.
-        rnr_retry_count: u8 = 51 0 3;
-        /// The sender's queue pair receives from a shared receive queue.
-        srq: bool = 51 3 1;
-        /// GUID of the sender's device.
-        ca_guid: u64 = 52 0 64;
+        target_ack_delay: u8 = 50 0 5, "Time the sender's device takes to acknowledge (code).";
+        failover: u8 = 50 5 2, "Whether the receiver accepted the alternate path.";
+        flow_control: bool = 50 7 1, "End-to-end flow control.";
+        rnr_retry_count: u8 = 51 0 3, "RNR retries of the receiver's queue pair.";
+        srq: bool = 51 3 1, "The sender's queue pair receives from a shared receive queue.";
+        ca_guid: u64 = 52 0 64, "GUID of the sender's device.";
     } {
-        /// Private data.
-        private_data = 60 196;
+        private_data = 60 196, "Private data.";
     }
     /// Ready to use (12.6.9).
-    Rtu = 0x0014 {
-        /// Communication id of the sender.
-        local_id: u32 = 24 0 32;
-        /// Communication id of the receiver.
-        remote_id: u32 = 28 0 32;
+    Rtu = 0x0014 "RTU" {
+        local_id: u32 = 24 0 32, "Communication id of the sender.";
+        remote_id: u32 = 28 0 32, "Communication id of the receiver.";
     } {
-        /// Private data.
-        private_data = 32 224;
+        private_data = 32 224, "Private data.";
     }
     /// Request for communication release (12.6.10).
-    Dreq = 0x0015 {
-        /// Communication id of the sender.
-        local_id: u32 = 24 0 32;
-        /// Communication id of the receiver.
-        remote_id: u32 = 28 0 32;
-        /// Queue pair of the receiver.
-        remote_qpn: u32 = 32 0 24;
+    Dreq = 0x0015 "DREQ" {
+        local_id: u32 = 24 0 32, "Communication id of the sender.";
+        remote_id: u32 = 28 0 32, "Communication id of the receiver.";
+        remote_qpn: u32 = 32 0 24, "Queue pair of the receiver.";
     } {
-        /// Private data.
-        private_data = 36 220;
+        private_data = 36 220, "Private data.";
     }
     /// Reply to a request for communication release (12.6.11).
-    Drep = 0x0016 {
-        /// Communication id of the sender.
-        local_id: u32 = 24 0 32;
-        /// Communication id of the receiver.
-        remote_id: u32 = 28 0 32;
+    Drep = 0x0016 "DREP" {
+        local_id: u32 = 24 0 32, "Communication id of the sender.";
+        remote_id: u32 = 28 0 32, "Communication id of the receiver.";
     } {
-        /// Private data.
-        private_data = 32 224;
+        private_data = 32 224, "Private data.";
     }
     /// Service id resolution request, for datagrams (12.11.1).
-    SidrReq = 0x0017 {
-        /// Number that the sender chooses and the answer repeats.
-        request_id: u32 = 24 0 32;
-        /// Partition.
-        pkey: u16 = 28 0 16;
-        /// Service id that the sender asks for.
-        service_id: u64 = 32 0 64;
+    SidrReq = 0x0017 "SIDR_REQ" {
+        request_id: u32 = 24 0 32, "Number that the sender chooses and the answer repeats.";
+        pkey: u16 = 28 0 16, "Partition.";
+        service_id: u64 = 32 0 64, "Service id that the sender asks for.";
     } {
-        /// Private data.
-        private_data = 40 216;
+        private_data = 40 216, "Private data.";
     }
     /// Service id resolution response (12.11.2).
-    SidrRep = 0x0018 {
-        /// Options of the vendor (ECE), in the attribute modifier.
-        ece_attr_mod: u32 = 20 0 32;
-        /// Request id of the SIDR_REQ.
-        request_id: u32 = 24 0 32;
-        /// Outcome: [`SidrStatus`].
-        status: u8 = 28 0 8;
-        /// Number of valid bytes in [`SidrRep::info`].
-        info_len: u8 = 29 0 8;
-        /// Vendor of the options (ECE), high byte.
-        ece_vendor_high: u16 = 30 0 16;
-        /// Queue pair of the service.
-        qpn: u32 = 32 0 24;
-        /// Vendor of the options (ECE), low byte.
-        ece_vendor_low: u8 = 35 0 8;
-        /// Service id of the SIDR_REQ.
-        service_id: u64 = 36 0 64;
-        /// Q_Key of the queue pair.
-        qkey: u32 = 44 0 32;
+    SidrRep = 0x0018 "SIDR_REP" {
+        ece_attr_mod: u32 = 20 0 32, "Options of the vendor (ECE), in the attribute modifier.";
+        request_id: u32 = 24 0 32, "Request id of the SIDR_REQ.";
+        status: u8 = 28 0 8, "Outcome: [`SidrStatus`].";
+        info_len: u8 = 29 0 8, "Number of valid bytes in [`SidrRep::info`].";
+        ece_vendor_high: u16 = 30 0 16, "Vendor of the options (ECE), high byte.";
+        qpn: u32 = 32 0 24, "Queue pair of the service.";
+        ece_vendor_low: u8 = 35 0 8, "Vendor of the options (ECE), low byte.";
+        service_id: u64 = 36 0 64, "Service id of the SIDR_REQ.";
+        qkey: u32 = 44 0 32, "Q_Key of the queue pair.";
     } {
-        /// Additional information.
-        info = 48 72;
-        /// Private data.
-        private_data = 120 136;
+        info = 48 72, "Additional information.";
+        private_data = 120 136, "Private data.";
     }
     /// Load alternate path (12.8.1). This crate rejects the message with an APR.
-    Lap = 0x0019 {
-        /// Communication id of the sender.
-        local_id: u32 = 24 0 32;
-        /// Communication id of the receiver.
-        remote_id: u32 = 28 0 32;
-        /// Queue pair of the receiver.
-        remote_qpn: u32 = 36 0 24;
-        /// How long the receiver may take to answer (code).
-        remote_response_timeout: u8 = 39 0 5;
-        /// LID of the sender.
-        alternate_local_lid: u16 = 44 0 16;
-        /// LID of the receiver.
-        alternate_remote_lid: u16 = 46 0 16;
-        /// GID of the sender.
-        alternate_local_gid: Ipv6Addr = 48 0 128;
-        /// GID of the receiver.
-        alternate_remote_gid: Ipv6Addr = 64 0 128;
-        /// Flow label.
-        alternate_flow_label: u32 = 80 0 20;
-        /// Traffic class.
-        alternate_traffic_class: u8 = 83 0 8;
-        /// Hop limit.
-        alternate_hop_limit: u8 = 84 0 8;
-        /// Packet rate.
-        alternate_packet_rate: u8 = 85 2 6;
-        /// Service level.
-        alternate_sl: u8 = 86 0 4;
-        /// Both ends are in one subnet.
-        alternate_subnet_local: bool = 86 4 1;
-        /// Local ACK timeout (code).
-        alternate_ack_timeout: u8 = 87 0 5;
+    Lap = 0x0019 "LAP" {
+        local_id: u32 = 24 0 32, "Communication id of the sender.";
+        remote_id: u32 = 28 0 32, "Communication id of the receiver.";
+        remote_qpn: u32 = 36 0 24, "Queue pair of the receiver.";
+        remote_response_timeout: u8 = 39 0 5, "How long the receiver may take to answer (code).";
+        alternate_local_lid: u16 = 44 0 16, "LID of the sender.";
+        alternate_remote_lid: u16 = 46 0 16, "LID of the receiver.";
+        alternate_local_gid: Ipv6Addr = 48 0 128, "GID of the sender.";
+        alternate_remote_gid: Ipv6Addr = 64 0 128, "GID of the receiver.";
+        alternate_flow_label: u32 = 80 0 20, "Flow label.";
+        alternate_traffic_class: u8 = 83 0 8, "Traffic class.";
+        alternate_hop_limit: u8 = 84 0 8, "Hop limit.";
+        alternate_packet_rate: u8 = 85 2 6, "Packet rate.";
+        alternate_sl: u8 = 86 0 4, "Service level.";
+        alternate_subnet_local: bool = 86 4 1, "Both ends are in one subnet.";
+        alternate_ack_timeout: u8 = 87 0 5, "Local ACK timeout (code).";
     } {
-        /// Private data.
-        private_data = 88 168;
+        private_data = 88 168, "Private data.";
     }
     /// Alternate path response (12.8.2).
-    Apr = 0x001a {
-        /// Communication id of the sender.
-        local_id: u32 = 24 0 32;
-        /// Communication id of the receiver.
-        remote_id: u32 = 28 0 32;
-        /// Number of valid bytes in [`Apr::info`].
-        info_len: u8 = 32 0 8;
-        /// Outcome: [`AprStatus`] as a number.
-        status: u8 = 33 0 8;
+    Apr = 0x001a "APR" {
+        local_id: u32 = 24 0 32, "Communication id of the sender.";
+        remote_id: u32 = 28 0 32, "Communication id of the receiver.";
+        info_len: u8 = 32 0 8, "Number of valid bytes in [`Apr::info`].";
+        status: u8 = 33 0 8, "Outcome: [`AprStatus`] as a number.";
     } {
-        /// Additional information.
-        info = 36 72;
-        /// Private data.
-        private_data = 108 148;
-    }
-}
-
-impl fmt::Display for MadKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            MadKind::Req => "REQ",
-            MadKind::Mra => "MRA",
-            MadKind::Rej => "REJ",
-            MadKind::Rep => "REP",
-            MadKind::Rtu => "RTU",
-            MadKind::Dreq => "DREQ",
-            MadKind::Drep => "DREP",
-            MadKind::SidrReq => "SIDR_REQ",
-            MadKind::SidrRep => "SIDR_REP",
-            MadKind::Lap => "LAP",
-            MadKind::Apr => "APR",
-        })
+        info = 36 72, "Additional information.";
+        private_data = 108 148, "Private data.";
     }
 }
 

@@ -122,12 +122,6 @@ impl Timing {
         Timing { local_response: 20, remote_response: 20, max_retries: 15, packet_lifetime: 16 };
 }
 
-impl Default for Timing {
-    fn default() -> Self {
-        Timing::LINUX
-    }
-}
-
 /// A request for a connection: the contents of the REQ.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConnectRequest {

@@ -57,12 +57,6 @@ impl SidrStatus {
     pub const UNSUPPORTED: SidrStatus = SidrStatus(1);
     /// The service rejected the request.
     pub const REJECT: SidrStatus = SidrStatus(2);
-    /// The service has no queue pair for the sender.
-    pub const NO_QP: SidrStatus = SidrStatus(3);
-    /// The service is elsewhere.
-    pub const REDIRECT: SidrStatus = SidrStatus(4);
-    /// The service has another version.
-    pub const UNSUPPORTED_VERSION: SidrStatus = SidrStatus(5);
 }
 
 impl fmt::Display for SidrStatus {

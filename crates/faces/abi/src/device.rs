@@ -33,8 +33,7 @@ c_types! {
         _dummy2: *mut c_void,
     }
 
-    /// A device as programs see it. Allocate a [`DeviceCell`] instead: provider libraries read the
-    /// word behind the device.
+    /// A device as programs see it. Provider libraries read the word behind the device.
     struct ibv_device {
         _ops: _ibv_device_ops,
         node_type: ibv_node_type,
@@ -210,21 +209,6 @@ c_types! {
 /// What `ibv_query_port@IBVERBS_1.1` may write: [`ibv_port_attr`] up to and with `flags`, padded,
 /// in bytes.
 pub const COMPAT_PORT_ATTR_SIZE: usize = 48;
-
-/// A device in memory: the public part and the word behind it.
-///
-/// `libmlx5` and `libefa` compare this word with their own tables to recognise their devices. The
-/// word is null here, so both libraries take the device for another provider's and do not read past
-/// the end.
-#[repr(C)]
-pub struct DeviceCell {
-    /// The public part. Programs hold its address.
-    pub device: ibv_device,
-    /// Always null.
-    pub driver_ops: *const c_void,
-}
-
-const _: () = assert!(core::mem::offset_of!(DeviceCell, driver_ops) == 664);
 
 impl ibv_gid {
     /// The sixteen bytes of the GID, in network order.

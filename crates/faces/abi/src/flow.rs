@@ -6,140 +6,49 @@ use core::ffi::c_void;
 use super::*;
 use crate::c_types;
 
-c_types! {
-    /// Ethernet fields to match.
-    struct ibv_flow_eth_filter {
-        dst_mac: [u8; 6],
-        src_mac: [u8; 6],
-        ether_type: u16,
-        vlan_tag: u16,
-    }
+/// Defines filters with their fields, each with a specification that has values and masks of the
+/// filter. Then other types, as [`c_types!`] does.
+macro_rules! types_with_filters {
+    (
+        { $($what:literal $filter:ident $spec:ident { $($field:ident: $ty:ty),* })* }
+        $($rest:tt)*
+    ) => {
+        c_types! {
+            $(
+                #[doc = concat!($what, " fields to match.")]
+                struct $filter { $($field: $ty),* }
 
-    /// Ethernet match: values and masks.
-    struct ibv_flow_spec_eth {
-        type_ as "type": ibv_flow_spec_type,
-        size: u16,
-        val: ibv_flow_eth_filter,
-        mask: ibv_flow_eth_filter,
-    }
+                #[doc = concat!($what, " match: values and masks.")]
+                struct $spec {
+                    type_ as "type": ibv_flow_spec_type,
+                    size: u16,
+                    val: $filter,
+                    mask: $filter,
+                }
+            )*
+            $($rest)*
+        }
+    };
+}
 
-    /// IPv4 fields to match.
-    struct ibv_flow_ipv4_filter {
-        src_ip: u32,
-        dst_ip: u32,
-    }
-
-    /// IPv4 match: values and masks.
-    struct ibv_flow_spec_ipv4 {
-        type_ as "type": ibv_flow_spec_type,
-        size: u16,
-        val: ibv_flow_ipv4_filter,
-        mask: ibv_flow_ipv4_filter,
-    }
-
-    /// IPv4 with more fields fields to match.
-    struct ibv_flow_ipv4_ext_filter {
-        src_ip: u32,
-        dst_ip: u32,
-        proto: u8,
-        tos: u8,
-        ttl: u8,
-        flags: u8,
-    }
-
-    /// IPv4 with more fields match: values and masks.
-    struct ibv_flow_spec_ipv4_ext {
-        type_ as "type": ibv_flow_spec_type,
-        size: u16,
-        val: ibv_flow_ipv4_ext_filter,
-        mask: ibv_flow_ipv4_ext_filter,
-    }
-
-    /// IPv6 fields to match.
-    struct ibv_flow_ipv6_filter {
-        src_ip: [u8; 16],
-        dst_ip: [u8; 16],
-        flow_label: u32,
-        next_hdr: u8,
-        traffic_class: u8,
-        hop_limit: u8,
-    }
-
-    /// IPv6 match: values and masks.
-    struct ibv_flow_spec_ipv6 {
-        type_ as "type": ibv_flow_spec_type,
-        size: u16,
-        val: ibv_flow_ipv6_filter,
-        mask: ibv_flow_ipv6_filter,
-    }
-
-    /// ESP fields to match.
-    struct ibv_flow_esp_filter {
-        spi: u32,
-        seq: u32,
-    }
-
-    /// ESP match: values and masks.
-    struct ibv_flow_spec_esp {
-        type_ as "type": ibv_flow_spec_type,
-        size: u16,
-        val: ibv_flow_esp_filter,
-        mask: ibv_flow_esp_filter,
-    }
-
-    /// TCP or UDP fields to match.
-    struct ibv_flow_tcp_udp_filter {
-        dst_port: u16,
-        src_port: u16,
-    }
-
-    /// TCP or UDP match: values and masks.
-    struct ibv_flow_spec_tcp_udp {
-        type_ as "type": ibv_flow_spec_type,
-        size: u16,
-        val: ibv_flow_tcp_udp_filter,
-        mask: ibv_flow_tcp_udp_filter,
-    }
-
-    /// GRE fields to match.
-    struct ibv_flow_gre_filter {
-        c_ks_res0_ver: u16,
-        protocol: u16,
-        key: u32,
-    }
-
-    /// GRE match: values and masks.
-    struct ibv_flow_spec_gre {
-        type_ as "type": ibv_flow_spec_type,
-        size: u16,
-        val: ibv_flow_gre_filter,
-        mask: ibv_flow_gre_filter,
-    }
-
-    /// MPLS fields to match.
-    struct ibv_flow_mpls_filter {
-        label: u32,
-    }
-
-    /// MPLS match: values and masks.
-    struct ibv_flow_spec_mpls {
-        type_ as "type": ibv_flow_spec_type,
-        size: u16,
-        val: ibv_flow_mpls_filter,
-        mask: ibv_flow_mpls_filter,
-    }
-
-    /// VXLAN tunnel fields to match.
-    struct ibv_flow_tunnel_filter {
-        tunnel_id: u32,
-    }
-
-    /// VXLAN tunnel match: values and masks.
-    struct ibv_flow_spec_tunnel {
-        type_ as "type": ibv_flow_spec_type,
-        size: u16,
-        val: ibv_flow_tunnel_filter,
-        mask: ibv_flow_tunnel_filter,
+types_with_filters! {
+    {
+        "Ethernet" ibv_flow_eth_filter ibv_flow_spec_eth {
+            dst_mac: [u8; 6], src_mac: [u8; 6], ether_type: u16, vlan_tag: u16
+        }
+        "IPv4" ibv_flow_ipv4_filter ibv_flow_spec_ipv4 { src_ip: u32, dst_ip: u32 }
+        "IPv4 with more fields" ibv_flow_ipv4_ext_filter ibv_flow_spec_ipv4_ext {
+            src_ip: u32, dst_ip: u32, proto: u8, tos: u8, ttl: u8, flags: u8
+        }
+        "IPv6" ibv_flow_ipv6_filter ibv_flow_spec_ipv6 {
+            src_ip: [u8; 16], dst_ip: [u8; 16], flow_label: u32, next_hdr: u8, traffic_class: u8,
+            hop_limit: u8
+        }
+        "ESP" ibv_flow_esp_filter ibv_flow_spec_esp { spi: u32, seq: u32 }
+        "TCP or UDP" ibv_flow_tcp_udp_filter ibv_flow_spec_tcp_udp { dst_port: u16, src_port: u16 }
+        "GRE" ibv_flow_gre_filter ibv_flow_spec_gre { c_ks_res0_ver: u16, protocol: u16, key: u32 }
+        "MPLS" ibv_flow_mpls_filter ibv_flow_spec_mpls { label: u32 }
+        "VXLAN tunnel" ibv_flow_tunnel_filter ibv_flow_spec_tunnel { tunnel_id: u32 }
     }
 
     /// Marks packets.

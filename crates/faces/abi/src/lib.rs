@@ -107,6 +107,3 @@ pub const LAYOUTS: &[&[TypeLayout]] = &[
 
 /// The kernel's types and the types of `infiniband/sa.h`, which are not in `verbs.h`.
 pub const KERNEL_LAYOUTS: &[TypeLayout] = kernel::LAYOUTS;
-
-/// Every mirrored constant of the public header, file by file.
-pub const CONSTANTS: &[&[Constant]] = constants::CONSTANTS;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 #[repr(C)]
 pub struct DeviceObj {
     pub c: ibv_device,
-    /// `verbs_device::ops` in rdma-core. Provider libraries read this word of any device (a fact of
-    /// the ABI).
+    /// `verbs_device::ops` in rdma-core. `libmlx5` and `libefa` compare this word with their own
+    /// tables to recognise their devices. Null, so both take the device for another provider's.
     pub ops: *const c_void,
     pub device: Arc<Device>,
 }
@@ -21,5 +21,5 @@ unsafe impl Send for DeviceObj {}
 // SAFETY: as above.
 unsafe impl Sync for DeviceObj {}
 
-// Provider libraries read the word behind the device (a fact of the ABI).
+// Provider libraries read this word of any device (a fact of the ABI).
 const _: () = assert!(offset_of!(DeviceObj, ops) == 664);

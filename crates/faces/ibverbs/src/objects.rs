@@ -2,7 +2,7 @@
 //!
 //! The visible part of an object is the type of the header. The program may read the visible part
 //! (and write some fields) at any time, so the library accesses it only through raw pointers. The
-//! library's part is a type of this module.
+//! library's part is a type of this module, or the device's object alone.
 use crate::abi::*;
 use crate::handles::{FileId, kinds};
 use crate::verbs::builder::Builder;
@@ -101,36 +101,6 @@ pub struct DmahObj {
     pub users: Arc<AtomicUsize>,
 }
 
-/// A completion counter.
-pub struct CompCntrObj {
-    pub counter: Arc<CompCounter>,
-}
-
-/// A work queue.
-pub struct WqObj {
-    pub wq: Arc<Wq>,
-}
-
-/// A table of work queues.
-pub struct IndTableObj {
-    pub table: Arc<IndTable>,
-}
-
-/// A flow.
-pub struct FlowObj {
-    pub flow: Arc<Flow>,
-}
-
-/// A memory window.
-pub struct MwObj {
-    pub mw: Arc<Mw>,
-}
-
-/// Device memory.
-pub struct DmObj {
-    pub dm: Arc<Dm>,
-}
-
 /// An XRC domain.
 pub struct XrcdObj {
     pub xrcd: Arc<Xrcd>,
@@ -142,11 +112,6 @@ pub struct XrcdObj {
 pub struct AhObj {
     pub av: AddressVector,
     pub pd: Arc<Pd>,
-}
-
-/// A completion channel.
-pub struct ChannelObj {
-    pub channel: Arc<CompChannel>,
 }
 
 /// A buffer of `ibv_alloc_buf`. The drop unmaps its pages.
@@ -242,19 +207,19 @@ kinds! {
     1 ContextObj: verbs_context, [ibv_context] at offset_of!(verbs_context, context), "context", {};
     2 PdObj: ibv_pd, [ibv_pd], "protection domain", { context handle };
     3 MrObj: ibv_mr, [ibv_mr], "memory region", { context handle };
-    4 MwObj: ibv_mw, [ibv_mw], "memory window", { context handle };
-    5 DmObj: ibv_dm, [ibv_dm], "device memory", { context handle };
+    4 Arc<Mw>: ibv_mw, [ibv_mw], "memory window", { context handle };
+    5 Arc<Dm>: ibv_dm, [ibv_dm], "device memory", { context handle };
     6 XrcdObj: ibv_xrcd, [ibv_xrcd], "XRC domain", { context };
     7 AhObj: ibv_ah, [ibv_ah], "address handle", { context handle };
-    8 ChannelObj: ibv_comp_channel, [ibv_comp_channel], "completion channel", { context };
+    8 Arc<CompChannel>: ibv_comp_channel, [ibv_comp_channel], "completion channel", { context };
     9 CqObj: ibv_cq_ex, [ibv_cq, ibv_cq_ex], "completion queue", { context handle };
     10 SrqObj: ibv_srq, [ibv_srq], "shared receive queue", { context handle };
     11 QpObj: ibv_qp_ex, [ibv_qp, ibv_qp_ex], "queue pair", { context handle };
     12 TdObj: ibv_td, [ibv_td], "thread domain", { context };
     13 BufObj: [u64; 1], [ibv_buf], "buffer", {};
     14 DmahObj: ibv_dmah, [ibv_dmah], "DMA handle", { context };
-    15 CompCntrObj: ibv_comp_cntr, [ibv_comp_cntr], "completion counter", { context handle };
-    16 WqObj: ibv_wq, [ibv_wq], "work queue", { context handle };
-    17 IndTableObj: ibv_rwq_ind_table, [ibv_rwq_ind_table], "indirection table", { context };
-    18 FlowObj: ibv_flow, [ibv_flow], "flow", { context handle };
+    15 Arc<CompCounter>: ibv_comp_cntr, [ibv_comp_cntr], "completion counter", { context handle };
+    16 Arc<Wq>: ibv_wq, [ibv_wq], "work queue", { context handle };
+    17 Arc<IndTable>: ibv_rwq_ind_table, [ibv_rwq_ind_table], "indirection table", { context };
+    18 Arc<Flow>: ibv_flow, [ibv_flow], "flow", { context handle };
 }

@@ -11,7 +11,7 @@ use libc::{addrinfo, sockaddr, socklen_t};
 use crate::abi::cma::*;
 use crate::device;
 use crate::error::{Errno, ErrnoResult, zero_or_minus_one};
-use adverb_abi::{IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND};
+use adverb_abi::{IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND, Plain};
 
 /// The hints for the C library's `getaddrinfo`.
 fn asked(hints: &rdma_addrinfo) -> addrinfo {
@@ -152,8 +152,7 @@ unsafe fn fill(
     service: *const c_char,
     hints: Option<&rdma_addrinfo>,
 ) -> Result<(), Why> {
-    // SAFETY: all fields are integers and pointers, for which zeros are valid.
-    let none: rdma_addrinfo = unsafe { core::mem::zeroed() };
+    let none = rdma_addrinfo::zeroed();
     let wanted = hints.unwrap_or(&none);
     if node.is_null() && service.is_null() {
         to.ai_flags = wanted.ai_flags;

@@ -4,6 +4,7 @@ use core::ffi::{c_int, c_void};
 
 use crate::abi::cma::*;
 use crate::confirm::confirm;
+use crate::device::Depths;
 use crate::error::{Errno, ErrnoResult, zero_or_minus_one};
 use crate::id::Id;
 use crate::query::query_address;
@@ -43,16 +44,10 @@ fn check(id: &Id, param: Option<&rdma_conn_param>) -> ErrnoResult {
 /// # Safety
 /// The private data has the length in the parameters.
 unsafe fn to_send(id: &Id, param: Option<&rdma_conn_param>) -> ErrnoResult<rdma_ucm_conn_param> {
-    let qp = id.public.qp.get();
-    // SAFETY: the id's queue pair exists.
-    let (own_qpn, own_srq) = match unsafe { qp.as_ref() } {
-        Some(qp) => (Some(qp.qp_num), u8::from(!qp.srq.is_null())),
-        None => (None, 0),
-    };
-    let mut sent = id.with(|state| {
+    let (mut sent, mut len) = id.with(|state| {
         let mut sent = rdma_ucm_conn_param {
-            responder_resources: state.responder_resources,
-            initiator_depth: state.initiator_depth,
+            responder_resources: state.depths.responder_resources,
+            initiator_depth: state.depths.initiator_depth,
             valid: 1,
             ..rdma_ucm_conn_param::zeroed()
         };
@@ -61,31 +56,42 @@ unsafe fn to_send(id: &Id, param: Option<&rdma_conn_param>) -> ErrnoResult<rdma_
         (sent, len)
     });
     if let Some(param) = param {
-        sent.0.qp_num = param.qp_num;
-        sent.0.srq = param.srq;
-        sent.0.flow_control = param.flow_control;
-        sent.0.retry_count = param.retry_count;
-        sent.0.rnr_retry_count = param.rnr_retry_count;
-        let len = usize::from(param.private_data_len);
-        if !param.private_data.is_null() && len > 0 {
-            let room =
-                sent.0.private_data.get_mut(sent.1..sent.1 + len).ok_or(Errno(libc::EINVAL))?;
+        sent.qp_num = param.qp_num;
+        sent.srq = param.srq;
+        sent.flow_control = param.flow_control;
+        sent.retry_count = param.retry_count;
+        sent.rnr_retry_count = param.rnr_retry_count;
+        let more = usize::from(param.private_data_len);
+        if !param.private_data.is_null() && more > 0 {
+            let room = sent.private_data.get_mut(len..len + more).ok_or(Errno(libc::EINVAL))?;
             // SAFETY: the caller's word.
             room.copy_from_slice(unsafe {
-                core::slice::from_raw_parts(param.private_data.cast::<u8>(), len)
+                core::slice::from_raw_parts(param.private_data.cast::<u8>(), more)
             });
-            sent.1 += len;
+            len += more;
         }
     } else {
-        sent.0.retry_count = RETRIES;
-        sent.0.rnr_retry_count = RETRIES;
+        sent.retry_count = RETRIES;
+        sent.rnr_retry_count = RETRIES;
     }
-    if let Some(qpn) = own_qpn {
-        sent.0.qp_num = qpn;
-        sent.0.srq = own_srq;
+    // SAFETY: the id's queue pair exists.
+    if let Some(qp) = unsafe { id.public.qp.get().as_ref() } {
+        sent.qp_num = qp.qp_num;
+        sent.srq = u8::from(!qp.srq.is_null());
     }
-    sent.0.private_data_len = u8::try_from(sent.1).map_err(|_| Errno(libc::EINVAL))?;
-    Ok(sent.0)
+    sent.private_data_len = u8::try_from(len).map_err(|_| Errno(libc::EINVAL))?;
+    Ok(sent)
+}
+
+/// The depths that the program chooses, or `others` where the program leaves the choice.
+fn chosen(param: Option<&rdma_conn_param>, others: Depths) -> Depths {
+    let Some(param) = param else { return others };
+    let or = |asked: u8, any: u8, other: u8| if asked == any { other } else { asked };
+    let Depths { responder_resources, initiator_depth } = others;
+    Depths {
+        responder_resources: or(param.responder_resources, MAX_RESP_RES, responder_resources),
+        initiator_depth: or(param.initiator_depth, MAX_INIT_DEPTH, initiator_depth),
+    }
 }
 
 /// # Safety
@@ -94,14 +100,7 @@ unsafe fn connect(id: &Id, param: Option<&rdma_conn_param>) -> ErrnoResult {
     check(id, param)?;
     let limits = id.device(|device| Ok(device.limits))?;
     let ece = id.with(|state| {
-        state.initiator_depth = match param {
-            Some(p) if p.initiator_depth != MAX_INIT_DEPTH => p.initiator_depth,
-            _ => limits.initiator_depth,
-        };
-        state.responder_resources = match param {
-            Some(p) if p.responder_resources != MAX_RESP_RES => p.responder_resources,
-            _ => limits.responder_resources,
-        };
+        state.depths = chosen(param, limits);
         rdma_ucm_ece { vendor_id: state.local_ece.vendor_id, attr_mod: state.local_ece.options }
     });
     // SAFETY: the caller's word.
@@ -122,23 +121,19 @@ unsafe fn accept(id: &Id, param: Option<&rdma_conn_param>) -> ErrnoResult {
     let limits = id.device(|device| Ok(device.limits))?;
     let (depths, ece) = id.with(|state| {
         // Defaults are the peer's values, limited by the device.
-        state.initiator_depth = match param {
-            Some(p) if p.initiator_depth != MAX_INIT_DEPTH => p.initiator_depth,
-            _ => state.initiator_depth.min(limits.initiator_depth),
+        let Depths { responder_resources, initiator_depth } = state.depths;
+        let others = Depths {
+            responder_resources: responder_resources.min(limits.responder_resources),
+            initiator_depth: initiator_depth.min(limits.initiator_depth),
         };
-        state.responder_resources = match param {
-            Some(p) if p.responder_resources != MAX_RESP_RES => p.responder_resources,
-            _ => state.responder_resources.min(limits.responder_resources),
-        };
+        state.depths = chosen(param, others);
         // The answer names the vendor of the request, so that the peer knows the vendor of the
         // options.
         let ece = rdma_ucm_ece {
             vendor_id: state.remote_ece.vendor_id,
             attr_mod: state.local_ece.options,
         };
-        let (responder_resources, initiator_depth) =
-            (state.responder_resources, state.initiator_depth);
-        (qp::Depths { responder_resources, initiator_depth }, ece)
+        (state.depths, ece)
     });
     if !id.is_datagram() {
         qp::to_send(id, Some(depths))?;

@@ -14,16 +14,16 @@ struct Device {
     guid: u64,
     index: u32,
     context: *mut ibv_context,
-    limits: Limits,
+    limits: Depths,
     /// Number of ids on this device. The domains exist while there is at least one id.
     users: usize,
     pd: *mut ibv_pd,
     xrcd: *mut ibv_xrcd,
 }
 
-/// Limits of a device for an id.
+/// The READs and atomics of a queue pair: values of a connection, or the limits of a device.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Limits {
+pub struct Depths {
     /// READs and atomics that a queue pair answers at one time.
     pub responder_resources: u8,
     /// READs and atomics that a queue pair has in flight at one time.
@@ -38,7 +38,7 @@ pub struct Use {
     /// The shared protection domain.
     pub pd: *mut ibv_pd,
     /// Limits of the device.
-    pub limits: Limits,
+    pub limits: Depths,
     /// Process that opened the device.
     owner: u32,
 }
@@ -79,16 +79,17 @@ impl Devices {
     /// # Safety
     /// The device list with this device has not been freed.
     unsafe fn open(&mut self, listed: Listed) -> ErrnoResult<usize> {
+        let Listed { device, guid, index } = listed;
         // SAFETY: the caller's word.
-        let context = unsafe { verbs::open(listed) }?;
-        // SAFETY: the context was opened above and is never closed.
-        let attr = unsafe { verbs::limits(context) }?;
+        let context = unsafe { verbs::open_device(device) }?;
+        let mut attr = ibv_device_attr::zeroed();
+        // SAFETY: the context was opened above and is never closed; room of the right type.
+        unsafe { verbs::query_device(context, &raw mut attr) }?;
         let byte = |value: i32| u8::try_from(value).unwrap_or(u8::MAX);
-        let limits = Limits {
+        let limits = Depths {
             responder_resources: byte(attr.max_qp_rd_atom),
             initiator_depth: byte(attr.max_qp_init_rd_atom),
         };
-        let Listed { guid, index, .. } = listed;
         let (pd, xrcd) = (null_mut(), null_mut());
         self.open.push(Device { guid, index, context, limits, users: 0, pd, xrcd });
         Ok(self.open.len() - 1)

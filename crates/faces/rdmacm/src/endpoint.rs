@@ -4,7 +4,7 @@ use core::ffi::c_int;
 use core::ptr::null_mut;
 
 use crate::abi::cma::*;
-use crate::error::{Errno, ErrnoResult, zero_or_minus_one};
+use crate::error::{Errno, ErrnoResult, non_null, zero_or_minus_one};
 use crate::id::{self, Id};
 use crate::{address, event, options, qp, srq};
 use adverb_abi::{ibv_pd, ibv_qp_init_attr};
@@ -99,16 +99,8 @@ fn request(listener: &Id) -> ErrnoResult<*mut rdma_cm_id> {
         }
         Ok(id)
     });
-    match ready {
-        Ok(id) => {
-            id.public.event.set(event);
-            Ok(new)
-        }
-        Err(why) => {
-            listener.public.event.set(event);
-            Err(why)
-        }
-    }
+    ready.unwrap_or(listener).public.event.set(event);
+    ready.map(|_| new)
 }
 
 /// `rdma_create_ep`: 0, or -1 with `errno` set.
@@ -118,11 +110,10 @@ pub unsafe extern "C-unwind" fn rdma_create_ep(
     pd: *mut ibv_pd,
     attr: *mut ibv_qp_init_attr,
 ) -> c_int {
-    if id.is_null() {
-        return zero_or_minus_one(Err(Errno(libc::EINVAL)));
-    }
     // SAFETY: the caller's word.
-    zero_or_minus_one(unsafe { create(from, pd, attr).map(|new| id.write(new)) })
+    zero_or_minus_one(unsafe {
+        non_null(id).and_then(|id| create(from, pd, attr).map(|new| id.write(new)))
+    })
 }
 
 /// `rdma_destroy_ep`: also destroys the queue pair and the shared receive queue of the id.
@@ -145,9 +136,8 @@ pub unsafe extern "C-unwind" fn rdma_get_request(
     listener: *mut rdma_cm_id,
     id: *mut *mut rdma_cm_id,
 ) -> c_int {
-    if id.is_null() {
-        return zero_or_minus_one(Err(Errno(libc::EINVAL)));
-    }
     // SAFETY: the caller's word.
-    zero_or_minus_one(unsafe { Id::of(listener).and_then(request).map(|new| id.write(new)) })
+    zero_or_minus_one(unsafe {
+        non_null(id).and_then(|id| Id::of(listener).and_then(request).map(|new| id.write(new)))
+    })
 }

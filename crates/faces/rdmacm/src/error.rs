@@ -25,6 +25,11 @@ impl Errno {
     }
 }
 
+/// The pointer, or EINVAL for null.
+pub fn non_null<T>(pointer: *mut T) -> ErrnoResult<*mut T> {
+    if pointer.is_null() { Err(Errno(libc::EINVAL)) } else { Ok(pointer) }
+}
+
 /// ENOMEM if the process has no memory for a new object.
 pub fn ready() -> ErrnoResult {
     if adverb_reserve::is_ready() { Ok(()) } else { Err(Errno(libc::ENOMEM)) }

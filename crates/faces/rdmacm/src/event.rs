@@ -9,22 +9,15 @@ use core::ptr::null_mut;
 
 use crate::abi::cma::*;
 use crate::confirm::confirm_with_ece;
+use crate::device::Depths;
 use crate::error::{Errno, ErrnoResult, zero_or_minus_one};
 use crate::id::{Group, Id, destroy_handle};
 use crate::query::{query_address, query_gids, query_paths};
 use crate::{cancel, channel, command, options, qp};
 use adverb_abi::rdma_user_cm::{
-    RDMA_MAX_PRIVATE_DATA, Request, rdma_ucm_event_resp, rdma_ucm_get_event,
+    RDMA_MAX_PRIVATE_DATA, Request, rdma_ucm_conn_param, rdma_ucm_event_resp, rdma_ucm_get_event,
 };
 use object::{Event, Public, destroy, drop_of};
-
-/// Whether the program gets an event.
-enum Given {
-    /// The program gets the event.
-    Yes,
-    /// The program does not get the event.
-    No,
-}
 
 /// The next event of a channel. Waits for an event, unless the descriptor is non-blocking.
 pub fn next(fd: c_int) -> ErrnoResult<*mut rdma_cm_event> {
@@ -62,7 +55,7 @@ pub fn next(fd: c_int) -> ErrnoResult<*mut rdma_cm_event> {
         let given = event.process(id, &from);
         let kind = event.public.get().event;
         id.note_event(kind);
-        if matches!(given, Given::No) {
+        if !given {
             // SAFETY: a membership exists until its events have been acknowledged.
             id.note_acknowledged(kind, unsafe { group.as_ref() });
             continue;
@@ -108,7 +101,8 @@ fn looked_up(id: &Id) -> ErrnoResult {
 }
 
 impl Event {
-    fn process(&mut self, id: &Id, from: &rdma_ucm_event_resp) -> Given {
+    /// Completes the event. Answers whether the program gets the event.
+    fn process(&mut self, id: &Id, from: &rdma_ucm_event_resp) -> bool {
         match from.event {
             ADDR_RESOLVED if from.status == 0 => {
                 let known = query_address(id).and_then(|()| query_gids(id));
@@ -125,7 +119,7 @@ impl Event {
                 self.copy_conn(from);
                 self.response(id, from);
             }
-            REJECTED | DISCONNECTED if id.with(|s| s.connect_error) => return Given::No,
+            REJECTED | DISCONNECTED if id.with(|s| s.connect_error) => return false,
             REJECTED => {
                 self.copy_param(id, from);
                 let _ = qp::to_error(id);
@@ -151,12 +145,12 @@ impl Event {
             }
             _ => self.copy_param(id, from),
         }
-        Given::Yes
+        true
     }
 
     /// Creates an id for a request. On failure the request is destroyed, and the program gets no
     /// event.
-    fn request(&mut self, listener: &Id, from: &rdma_ucm_event_resp) -> Given {
+    fn request(&mut self, listener: &Id, from: &rdma_ucm_event_resp) -> bool {
         let (public, sync) = (&listener.public, listener.with(|s| s.sync));
         let new = Id::new(
             public.channel.get(),
@@ -166,18 +160,17 @@ impl Event {
         );
         let Ok(new) = new else {
             let _ = destroy_handle(listener.fd(), from.id);
-            return Given::No;
+            return false;
         };
         // SAFETY: the id was just created.
         let id = unsafe { &*new };
         id.handle.set(from.id);
         // SAFETY: a connection request carries these parameters. For datagrams the values are not
         // used.
-        let (depth, resources) =
-            unsafe { (from.param.conn.initiator_depth, from.param.conn.responder_resources) };
+        let rdma_ucm_conn_param { responder_resources, initiator_depth, .. } =
+            unsafe { from.param.conn };
         id.with(|state| {
-            state.initiator_depth = depth;
-            state.responder_resources = resources;
+            state.depths = Depths { responder_resources, initiator_depth };
             state.remote_ece.vendor_id = from.ece.vendor_id;
             state.remote_ece.options = from.ece.attr_mod;
         });
@@ -188,7 +181,7 @@ impl Event {
         let moved = if sync { options::migrate(id, null_mut()) } else { Ok(()) };
         let known = moved.and_then(|()| query_address(id)).and_then(|()| query_gids(id));
         match known.and_then(|()| query_paths(id)) {
-            Ok(()) => Given::Yes,
+            Ok(()) => true,
             Err(why) => {
                 eprintln!(
                     "adverb: warn: a connection request is dropped, because no id could be set up \
@@ -197,7 +190,7 @@ impl Event {
                 );
                 // SAFETY: the program does not know the id yet.
                 let _ = unsafe { destroy(id.pointer()) };
-                Given::No
+                false
             }
         }
     }

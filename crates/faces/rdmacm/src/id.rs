@@ -12,7 +12,7 @@ use adverb_sync::{Condvar, Mutex};
 use libc::sockaddr_storage;
 
 use crate::abi::cma::*;
-use crate::device::Use;
+use crate::device::{Depths, Use};
 use crate::error::{Errno, ErrnoResult, zero_or_minus_one};
 use crate::live::Live;
 use crate::{addrinfo, channel, command};
@@ -39,6 +39,7 @@ pub struct Id {
 }
 
 /// State shared by several threads.
+#[derive(Default)]
 pub struct State {
     /// Number of acknowledged events.
     completed: u32,
@@ -48,10 +49,8 @@ pub struct State {
     pub sync: bool,
     /// The connection failed at this end, so the peer's events about it are not reported.
     pub connect_error: bool,
-    /// Initiator depth of the connection.
-    pub initiator_depth: u8,
-    /// Responder resources of the connection.
-    pub responder_resources: u8,
+    /// The depths of the connection.
+    pub depths: Depths,
     /// Data in front of the program's private data, from its `rdma_addrinfo`.
     pub connect: Vec<u8>,
     /// Attributes for queue pairs of accepted requests.
@@ -121,32 +120,16 @@ impl Id {
     ) -> ErrnoResult<*mut Self> {
         let sync = on.is_null();
         let channel = if sync { channel::create()? } else { on };
-        // SAFETY: all fields are integers and pointers, for which zeros are valid.
-        let public: rdma_cm_id = unsafe { core::mem::zeroed() };
+        let public = rdma_cm_id::zeroed();
         public.channel.set(channel);
         public.context.set(context);
         public.ps.set(ps);
         public.qp_type.set(qp_type);
-        let state = State {
-            completed: 0,
-            open: Vec::new(),
-            sync,
-            connect_error: false,
-            initiator_depth: 0,
-            responder_resources: 0,
-            connect: Vec::new(),
-            qp_init_attr: None,
-            local_ece: ibv_ece::default(),
-            remote_ece: ibv_ece::default(),
-            groups: Vec::new(),
-            resolving: false,
-            resolved: null_mut(),
-        };
         Ok(IDS.enter(Self {
             public,
             handle: Cell::new(u32::MAX),
             device: Cell::new(None),
-            state: Mutex::new(state),
+            state: Mutex::new(State { sync, ..State::default() }),
             acknowledged: Condvar::new(),
         }))
     }
@@ -339,16 +322,6 @@ pub unsafe fn retire<'a>(public: *mut rdma_cm_id) -> ErrnoResult<(&'a Id, u32)> 
     Ok((id, reported))
 }
 
-/// Length of an address of this family in bytes; zero for unknown families.
-pub fn address_len(family: c_int) -> usize {
-    match family {
-        libc::AF_INET => size_of::<libc::sockaddr_in>(),
-        libc::AF_INET6 => size_of::<libc::sockaddr_in6>(),
-        AF_IB => 48,
-        _ => 0,
-    }
-}
-
 /// Copies an address of the program.
 ///
 /// # Safety
@@ -358,10 +331,12 @@ pub unsafe fn address(from: *const libc::sockaddr) -> ErrnoResult<(sockaddr_stor
     // family, and has the length of its family.
     unsafe {
         let mut to: sockaddr_storage = core::mem::zeroed();
-        let len = from.as_ref().map_or(0, |a| address_len(c_int::from(a.sa_family)));
-        if len == 0 {
-            return Err(Errno(libc::EINVAL));
-        }
+        let len = match from.as_ref().map(|a| c_int::from(a.sa_family)) {
+            Some(libc::AF_INET) => size_of::<libc::sockaddr_in>(),
+            Some(libc::AF_INET6) => size_of::<libc::sockaddr_in6>(),
+            Some(AF_IB) => 48,
+            _ => return Err(Errno(libc::EINVAL)),
+        };
         core::ptr::copy_nonoverlapping(from.cast::<u8>(), (&raw mut to).cast::<u8>(), len);
         Ok((to, len))
     }

@@ -26,7 +26,7 @@ struct Known {
 
 impl<T> Live<T> {
     /// Creates an empty registry.
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         let known = Known { living: BTreeSet::new(), resting: VecDeque::new() };
         Self { known: Mutex::new(known), kind: core::marker::PhantomData }
     }
@@ -70,12 +70,6 @@ impl<T> Live<T> {
             // SAFETY: the caller's word of the earlier call that passed this pointer.
             drop(unsafe { Box::from_raw(core::ptr::with_exposed_provenance_mut::<T>(oldest)) });
         }
-    }
-}
-
-impl<T> Default for Live<T> {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

@@ -1,10 +1,12 @@
 //! Queue pairs of ids: creation, with defaults from the id, and state changes.
 
+use core::cell::Cell;
 use core::ffi::c_int;
 use core::ptr::null_mut;
 
 use crate::abi::cma::*;
-use crate::error::{Errno, ErrnoResult, zero_or_minus_one};
+use crate::device::Depths;
+use crate::error::{Errno, ErrnoResult, non_null, zero_or_minus_one};
 use crate::id::{Group, Id};
 use crate::query::set_bound_device;
 use crate::{command, verbs};
@@ -19,52 +21,34 @@ pub fn attributes(id: &Id, state: u32) -> ErrnoResult<(ibv_qp_attr, c_int)> {
     Ok((attr, found.qp_attr_mask as c_int))
 }
 
-/// Moves a queue pair to a state with the attributes of the connection. `change` may adjust the
-/// attributes.
+/// Moves a queue pair to a state with the attributes of the connection, or with other depths.
 ///
 /// # Safety
 /// The queue pair exists.
-unsafe fn step(
-    id: &Id,
-    qp: *mut ibv_qp,
-    state: u32,
-    change: impl FnOnce(&mut ibv_qp_attr),
-) -> ErrnoResult {
+unsafe fn step(id: &Id, qp: *mut ibv_qp, state: u32, depths: Option<Depths>) -> ErrnoResult {
+    // The mask has the first depth for RTR, and the second for RTS.
     let (mut attr, mask) = attributes(id, state)?;
-    change(&mut attr);
+    if let Some(depths) = depths {
+        attr.max_dest_rd_atomic = depths.responder_resources;
+        attr.max_rd_atomic = depths.initiator_depth;
+    }
     // SAFETY: the caller's word.
     unsafe { verbs::modify_qp(qp, &raw mut attr, mask) }
 }
 
-/// Values in place of the connection's: RDMA reads and atomics that a queue pair answers, and that
-/// it sends.
-#[derive(Clone, Copy)]
-pub struct Depths {
-    pub responder_resources: u8,
-    pub initiator_depth: u8,
-}
-
-/// Moves the id's queue pair, if any, to RTR and RTS.
+/// Moves the id's queue pair, if any, to RTR and RTS. `depths`: values in place of the
+/// connection's.
 pub fn to_send(id: &Id, depths: Option<Depths>) -> ErrnoResult {
     let qp = id.public.qp.get();
     if qp.is_null() {
         return Ok(());
     }
-    // SAFETY: the id's queue pair exists.
-    unsafe {
-        // INIT again, because the attributes were not known when the queue pair was created.
-        step(id, qp, IBV_QPS_INIT, |_| ())?;
-        step(id, qp, IBV_QPS_RTR, |attr| {
-            if let Some(depths) = depths {
-                attr.max_dest_rd_atomic = depths.responder_resources;
-            }
-        })?;
-        step(id, qp, IBV_QPS_RTS, |attr| {
-            if let Some(depths) = depths {
-                attr.max_rd_atomic = depths.initiator_depth;
-            }
-        })
+    // INIT again, because the attributes were not known when the queue pair was created.
+    for state in [IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS] {
+        // SAFETY: the id's queue pair exists.
+        unsafe { step(id, qp, state, depths) }?;
     }
+    Ok(())
 }
 
 /// Moves the id's queue pair, if any, to the error state.
@@ -83,7 +67,7 @@ pub fn to_error(id: &Id) -> ErrnoResult {
 unsafe fn first_states(id: &Id, qp: *mut ibv_qp) -> ErrnoResult {
     // SAFETY: the caller's word.
     unsafe {
-        step(id, qp, IBV_QPS_INIT, |_| ())?;
+        step(id, qp, IBV_QPS_INIT, None)?;
         if !id.is_datagram() {
             return Ok(());
         }
@@ -112,17 +96,17 @@ pub fn create_cqs(id: &Id, send: u32, recv: u32) -> ErrnoResult {
     let public = &id.public;
     let context = public.verbs.get();
     let make = || {
-        // SAFETY: the id's context is never closed; the channels were just created.
-        unsafe {
-            if recv > 0 {
-                public.recv_cq_channel.set(verbs::create_comp_channel(context)?);
-                let channel = public.recv_cq_channel.get();
-                public.recv_cq.set(verbs::create_cq(context, recv, id.pointer().cast(), channel)?);
-            }
-            if send > 0 {
-                public.send_cq_channel.set(verbs::create_comp_channel(context)?);
-                let channel = public.send_cq_channel.get();
-                public.send_cq.set(verbs::create_cq(context, send, id.pointer().cast(), channel)?);
+        for (length, channel, cq) in [
+            (recv, &public.recv_cq_channel, &public.recv_cq),
+            (send, &public.send_cq_channel, &public.send_cq),
+        ] {
+            if length > 0 {
+                // SAFETY: the id's context is never closed; the channel was just created.
+                unsafe {
+                    channel.set(verbs::create_comp_channel(context)?);
+                    let user = id.pointer().cast();
+                    cq.set(verbs::create_cq(context, length, user, channel.get())?);
+                }
             }
         }
         Ok(())
@@ -137,25 +121,24 @@ pub fn destroy_cqs(id: &Id) {
     if public.qp_type.get() == IBV_QPT_XRC_RECV && !public.srq.get().is_null() {
         return;
     }
-    let (recv, send) = (public.recv_cq.replace(null_mut()), public.send_cq.replace(null_mut()));
-    let (recv_channel, send_channel) =
-        (public.recv_cq_channel.replace(null_mut()), public.send_cq_channel.replace(null_mut()));
+    let cqs = taken(&public.recv_cq, &public.send_cq);
+    let channels = taken(&public.recv_cq_channel, &public.send_cq_channel);
     // SAFETY: the objects belong to the id. If another object still uses one of them, the call
     // refuses.
     unsafe {
-        for cq in [recv, if send == recv { null_mut() } else { send }] {
-            if !cq.is_null() {
-                let _ = verbs::destroy_cq(cq);
-            }
+        for cq in cqs {
+            let _ = verbs::destroy_cq(cq);
         }
-        for channel in
-            [recv_channel, if send_channel == recv_channel { null_mut() } else { send_channel }]
-        {
-            if !channel.is_null() {
-                let _ = verbs::destroy_comp_channel(channel);
-            }
+        for channel in channels {
+            let _ = verbs::destroy_comp_channel(channel);
         }
     }
+}
+
+/// Takes the objects of two fields, which may be one object.
+fn taken<T>(a: &Cell<*mut T>, b: &Cell<*mut T>) -> impl Iterator<Item = *mut T> {
+    let (a, b) = (a.replace(null_mut()), b.replace(null_mut()));
+    [a, if a == b { null_mut() } else { b }].into_iter().filter(|object| !object.is_null())
 }
 
 /// Creates the id's queue pair.
@@ -251,11 +234,8 @@ pub unsafe extern "C-unwind" fn rdma_create_qp_ex(
     id: *mut rdma_cm_id,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> c_int {
-    if attr.is_null() {
-        return zero_or_minus_one(Err(Errno(libc::EINVAL)));
-    }
     // SAFETY: the caller's word.
-    zero_or_minus_one(unsafe { Id::of(id).and_then(|id| create(id, attr)) })
+    zero_or_minus_one(unsafe { Id::of(id).and_then(|id| create(id, non_null(attr)?)) })
 }
 
 /// `rdma_create_qp`: 0, or -1 with `errno` set. A UD queue pair is in RTS afterwards, all others
@@ -265,11 +245,8 @@ pub unsafe extern "C-unwind" fn rdma_create_qp(
     pd: *mut ibv_pd,
     attr: *mut ibv_qp_init_attr,
 ) -> c_int {
-    if attr.is_null() {
-        return zero_or_minus_one(Err(Errno(libc::EINVAL)));
-    }
     // SAFETY: the caller's word.
-    zero_or_minus_one(unsafe { Id::of(id).and_then(|id| create_plain(id, pd, attr)) })
+    zero_or_minus_one(unsafe { Id::of(id).and_then(|id| create_plain(id, pd, non_null(attr)?)) })
 }
 
 /// `rdma_destroy_qp`: also destroys the completion queues that were created for the queue pair.

@@ -6,7 +6,7 @@ use core::ptr::null_mut;
 
 use crate::abi::cma::*;
 use crate::addrinfo::{self, Why};
-use crate::error::{Errno, ErrnoResult, zero_or_minus_one};
+use crate::error::{Errno, ErrnoResult, non_null, zero_or_minus_one};
 use crate::id::Id;
 use crate::{command, event};
 use adverb_abi::Plain;
@@ -31,9 +31,7 @@ fn write_event(id: &Id, event: EventType, status: c_int, arg: u64) -> ErrnoResul
 /// # Safety
 /// `service` is a string or null.
 unsafe fn by_service(id: &Id, service: *const c_char) -> ErrnoResult {
-    if service.is_null() {
-        return Err(Errno(libc::EINVAL));
-    }
+    let service = non_null(service.cast_mut())?;
     // SAFETY: the caller's word.
     let service = unsafe { core::ffi::CStr::from_ptr(service) }.to_bytes();
     let mut body = rdma_ucm_resolve_ib_service {
@@ -128,11 +126,9 @@ pub unsafe extern "C-unwind" fn rdma_query_addrinfo(
     id: *mut rdma_cm_id,
     info: *mut *mut rdma_addrinfo,
 ) -> c_int {
-    if info.is_null() {
-        return zero_or_minus_one(Err(Errno(libc::EINVAL)));
-    }
     // SAFETY: the caller's word.
     zero_or_minus_one(unsafe { Id::of(id) }.and_then(|id| {
+        let info = non_null(info)?;
         let found = id.with(|state| {
             if !state.resolving || state.resolved.is_null() {
                 return Err(Errno(libc::ENOENT));

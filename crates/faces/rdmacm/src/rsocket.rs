@@ -4,15 +4,16 @@
 //! descriptor is an rsocket, and calls for an rsocket fail with EBADF. `rpoll` and `rselect` accept
 //! any descriptor, as in rdma-core, and wait for plain descriptors.
 
-use core::ffi::{c_int, c_long, c_void};
+use core::ffi::{c_int, c_long};
 use std::sync::Once;
 
 use libc::{fd_set, nfds_t, pollfd, timeval};
 
 use crate::error::Errno;
 
-/// Prints once that rsockets are not supported.
-fn say() {
+/// `rsocket` and `repoll_create`, for any arguments: -1 with `errno` EOPNOTSUPP. The first call
+/// prints the reason.
+pub extern "C" fn rsocket() -> c_int {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         eprintln!(
@@ -20,24 +21,12 @@ fn say() {
              rdma_cm connections, or plain sockets"
         );
     });
-}
-
-/// `rsocket`: -1 with `errno` EOPNOTSUPP.
-pub extern "C" fn rsocket(_domain: c_int, _kind: c_int, _protocol: c_int) -> c_int {
-    say();
-    Errno(libc::EOPNOTSUPP).set();
-    -1
-}
-
-/// `repoll_create`: -1 with `errno` EOPNOTSUPP.
-pub extern "C" fn repoll_create(_size: c_int) -> c_int {
-    say();
     Errno(libc::EOPNOTSUPP).set();
     -1
 }
 
 /// Every call on an rsocket, for any other arguments and any width of the result: -1 with `errno`
-/// EBADF.
+/// EBADF. For `riomap`, -1 is not a valid offset.
 pub extern "C" fn no_rsocket(_fd: c_int) -> c_long {
     Errno(libc::EBADF).set();
     -1
@@ -59,17 +48,4 @@ pub unsafe extern "C" fn rselect(
 ) -> c_int {
     // SAFETY: the caller's word.
     unsafe { libc::select(n, read, write, except, timeout) }
-}
-
-/// `riomap`: -1, which is not a valid offset, with `errno` EBADF.
-pub extern "C" fn riomap(
-    _fd: c_int,
-    _buf: *mut c_void,
-    _len: usize,
-    _prot: c_int,
-    _flags: c_int,
-    _offset: libc::off_t,
-) -> libc::off_t {
-    Errno(libc::EBADF).set();
-    -1
 }

@@ -4,7 +4,7 @@ use core::ffi::c_int;
 use core::ptr::null_mut;
 
 use crate::abi::cma::rdma_cm_id;
-use crate::error::{Errno, ErrnoResult, zero_or_minus_one};
+use crate::error::{Errno, ErrnoResult, non_null, zero_or_minus_one};
 use crate::id::Id;
 use crate::query::set_bound_device;
 use crate::{qp, verbs};
@@ -62,13 +62,11 @@ pub unsafe extern "C-unwind" fn rdma_create_srq(
     pd: *mut ibv_pd,
     attr: *mut ibv_srq_init_attr,
 ) -> c_int {
-    if attr.is_null() {
-        return zero_or_minus_one(Err(Errno(libc::EINVAL)));
-    }
     // SAFETY: the caller's word; the long attributes begin with the short attributes, and zeros are
     // valid for the rest.
     zero_or_minus_one(unsafe {
         Id::of(id).and_then(|id| {
+            let attr = non_null(attr)?;
             let mut long: ibv_srq_init_attr_ex = core::mem::zeroed();
             (&raw mut long).cast::<ibv_srq_init_attr>().write(*attr);
             long.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;

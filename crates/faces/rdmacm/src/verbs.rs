@@ -76,7 +76,7 @@ macro_rules! extended {
 /// A device of a list.
 #[derive(Clone, Copy, Debug)]
 pub struct Listed {
-    device: *mut ibv_device,
+    pub device: *mut ibv_device,
     /// As from `ibv_get_device_guid`.
     pub guid: u64,
     /// As from `ibv_get_device_index`.
@@ -107,26 +107,6 @@ pub fn with_devices<T>(look: impl FnOnce(&[Listed]) -> ErrnoResult<T>) -> ErrnoR
     // SAFETY: the list is from `ibv_get_device_list`, and none of its devices is used after this.
     unsafe { ibv_free_device_list(list) };
     outcome
-}
-
-/// Opens a device while its list exists.
-///
-/// # Safety
-/// The device list with this device has not been freed.
-pub unsafe fn open(listed: Listed) -> ErrnoResult<Context> {
-    // SAFETY: the caller's word.
-    unsafe { open_device(listed.device) }
-}
-
-/// The limits of an open device.
-///
-/// # Safety
-/// The context is open.
-pub unsafe fn limits(context: Context) -> ErrnoResult<ibv_device_attr> {
-    let mut attr = ibv_device_attr::zeroed();
-    // SAFETY: an open context and room of the right type.
-    unsafe { query_device(context, &raw mut attr) }?;
-    Ok(attr)
 }
 
 /// Opens an XRC domain for this process only.

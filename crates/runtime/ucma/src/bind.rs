@@ -2,7 +2,7 @@
 use crate::address::Address;
 use crate::event::{Event, EventKind};
 use crate::host::{Binding, Claim, Host, Tokens};
-use crate::id::{CmId, Standing};
+use crate::id::{CmId, Route, Standing};
 use crate::ports::{EPHEMERAL, Holder};
 use crate::world::{MAX_BACKLOG, World};
 use adverb_cm::ip::service_id;
@@ -124,7 +124,7 @@ impl<D: Host, T: Tokens> World<D, T> {
             return Ok(());
         }
         let key = (service_id(space, port), id.claimed_address());
-        self.claims.add(key, || self.host.claim(key.0, key.1, id.reuse))?;
+        self.claims.add(key, number, || self.host.claim(key.0, key.1, id.reuse))?;
         id.claim = Some(key);
         Ok(())
     }
@@ -134,7 +134,7 @@ impl<D: Host, T: Tokens> World<D, T> {
             self.ports.release(space, port, number);
         }
         if let Some(key) = id.claim {
-            self.claims.remove(&key);
+            self.claims.remove(key, number);
         }
     }
 
@@ -214,13 +214,18 @@ impl<D: Host, T: Tokens> World<D, T> {
         id.standing = Standing::AddrResolved;
     }
 
-    /// RESOLVE_ROUTE. On Ethernet the route is known at once.
-    pub(crate) fn resolve_route(&mut self, file: u64, number: u32) -> Result<(), Errno> {
+    /// RESOLVE_ROUTE. On Ethernet the route is known at once. The program may have its own `route`.
+    pub(crate) fn resolve_route(
+        &mut self,
+        file: u64,
+        number: u32,
+        route: Option<Route>,
+    ) -> Result<(), Errno> {
         let id = self.id(file, number)?;
         if id.standing != Standing::AddrResolved {
             return Err(Errno::EINVAL);
         }
-        id.route = id.binding.as_ref().map(|binding| id.route_over(binding));
+        id.route = route.or_else(|| id.binding.as_ref().map(|binding| id.route_over(binding)));
         id.standing = Standing::RouteResolved;
         self.event(number, Event::new(EventKind::RouteResolved, 0));
         Ok(())
@@ -251,10 +256,12 @@ impl<D: Host, T: Tokens> World<D, T> {
         self.ports.may_listen(space, port, number)?;
         self.claim(number, space, port)?;
         let key = self.ids.get(&number).and_then(|id| id.claim).ok_or(Errno::EINVAL)?;
-        if let Some(claim) = self.claims.get(&key) {
+        if let Some(claim) = self.claims.get(key) {
             claim.listen()?;
         }
-        self.ports.set_reuse(space, port, number, false);
+        if let Some(holder) = self.ports.holder_mut(space, port, number) {
+            holder.reuse = false;
+        }
         self.listeners
             .add(key.0, number, || self.cm.listen(key.0, None).map_err(crate::world::errno))?;
         if let Some(id) = self.ids.get_mut(&number) {

@@ -53,7 +53,7 @@ impl<D: Host, T: Tokens> World<D, T> {
             Request::ResolveAddr { id, source, destination, patience } => {
                 self.resolve_addr(file, id, source, destination, Some(patience))
             }
-            Request::ResolveRoute { id } => self.resolve_route(file, id),
+            Request::ResolveRoute { id } => self.resolve_route(file, id, None),
             Request::ResolveIbService { id } => self.resolve_ib_service(file, id),
             Request::QueryRoute { id } => {
                 let id = self.id(file, id)?;

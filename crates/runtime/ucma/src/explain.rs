@@ -1,7 +1,6 @@
 //! Texts for the log that explain a failure.
 use adverb_cm::ip::{PS_IB, PS_IPOIB, PS_TCP, PS_UDP, port_of};
 use adverb_cm::{MadKind, Path, Rejection};
-use std::fmt::Write;
 use std::time::Duration;
 
 /// A service id in readable form.
@@ -44,7 +43,7 @@ pub struct Silence {
 
 /// Explains why a message may have got no answer.
 pub fn silence(s: &Silence) -> String {
-    let mut text = format!(
+    let text = format!(
         "{} did not answer the {} for {} (sent {} times in {:.1} s, from {} on {})",
         s.path.remote,
         s.message,
@@ -73,8 +72,7 @@ pub fn silence(s: &Silence) -> String {
          both directions"
             .into()
     };
-    let _ = write!(text, "{why}");
-    text
+    text + &why
 }
 
 #[cfg(test)]

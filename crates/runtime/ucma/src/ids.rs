@@ -218,7 +218,7 @@ impl Id {
             if let Some(failed) = failed {
                 return Err(Errno::from_raw(-failed.event.status));
             }
-            world.resolve_route(file, number)?;
+            world.resolve_route(file, number, None)?;
             world.files.take(file, |e| e.event.kind == EventKind::RouteResolved);
             Ok(())
         })

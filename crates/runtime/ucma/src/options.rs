@@ -1,7 +1,6 @@
 //! SET_OPTION and GET_OPTION.
-use crate::event::{Event, EventKind};
 use crate::host::{Host, Tokens};
-use crate::id::{Route, Standing};
+use crate::id::Standing;
 use crate::param::qp_type;
 use crate::request::{Caller, OptionName, OptionValue, Reply};
 use crate::world::World;
@@ -28,8 +27,10 @@ impl<D: Host, T: Tokens> World<D, T> {
                     return Err(Errno::EINVAL);
                 }
                 id.family_only = Some(only);
-                if let Some((space, port)) = id.held {
-                    self.ports.set_family_only(space, port, number, only);
+                if let Some((space, port)) = id.held
+                    && let Some(holder) = self.ports.holder_mut(space, port, number)
+                {
+                    holder.family_only = only;
                 }
             }
             OptionValue::AckTimeout(timeout) => {
@@ -38,20 +39,8 @@ impl<D: Host, T: Tokens> World<D, T> {
                 }
                 id.ack_timeout = Some(timeout);
             }
-            OptionValue::Path(route) => return self.set_route(file, number, route),
+            OptionValue::Path(route) => return self.resolve_route(file, number, Some(route)),
         }
-        Ok(())
-    }
-
-    /// Sets a route resolved by the program itself.
-    fn set_route(&mut self, file: u64, number: u32, route: Route) -> Result<(), Errno> {
-        let id = self.id(file, number)?;
-        if id.standing != Standing::AddrResolved {
-            return Err(Errno::EINVAL);
-        }
-        id.route = Some(route);
-        id.standing = Standing::RouteResolved;
-        self.event(number, Event::new(EventKind::RouteResolved, 0));
         Ok(())
     }
 

@@ -74,20 +74,9 @@ impl Ports {
         there.iter().filter(|h| h.id != id).try_for_each(|other| alone.conflicts(other))
     }
 
-    /// Changes whether an id shares its port.
-    pub fn set_reuse(&mut self, space: u16, port: u16, id: u32, reuse: bool) {
-        for holder in self.held.get_mut(&(space, port)).into_iter().flatten().filter(|h| h.id == id)
-        {
-            holder.reuse = reuse;
-        }
-    }
-
-    /// Changes whether an id takes its port for its own address family only.
-    pub fn set_family_only(&mut self, space: u16, port: u16, id: u32, family_only: bool) {
-        for holder in self.held.get_mut(&(space, port)).into_iter().flatten().filter(|h| h.id == id)
-        {
-            holder.family_only = family_only;
-        }
+    /// An id at its port.
+    pub fn holder_mut(&mut self, space: u16, port: u16, id: u32) -> Option<&mut Holder> {
+        self.held.get_mut(&(space, port))?.iter_mut().find(|h| h.id == id)
     }
 
     /// Gives a port back.

@@ -19,110 +19,51 @@ pub struct FileId(pub u64);
 #[allow(missing_docs, reason = "the fields are those of the commands in rdma_user_cm.h")]
 pub enum Request<'a> {
     /// Answered with [`Reply::Id`].
-    CreateId {
-        uid: u64,
-        port_space: u16,
-        qp_type: u8,
-    },
+    CreateId { uid: u64, port_space: u16, qp_type: u8 },
     /// Answered with [`Reply::EventsReported`].
-    DestroyId {
-        id: u32,
-    },
-    Bind {
-        id: u32,
-        address: Address,
-    },
+    DestroyId { id: u32 },
+    /// Takes a local address and port.
+    Bind { id: u32, address: Address },
     /// Answered later by an event: ADDR_RESOLVED or ADDR_ERROR. `patience` limits how long the id
     /// waits for the neighbour on the way to the destination to answer.
-    ResolveAddr {
-        id: u32,
-        source: Option<Address>,
-        destination: Address,
-        patience: Duration,
-    },
+    ResolveAddr { id: u32, source: Option<Address>, destination: Address, patience: Duration },
     /// Answered later by an event: ROUTE_RESOLVED.
-    ResolveRoute {
-        id: u32,
-    },
-    ResolveIbService {
-        id: u32,
-    },
+    ResolveRoute { id: u32 },
+    /// Refused: Ethernet has no subnet administrator.
+    ResolveIbService { id: u32 },
     /// Answered with [`Reply::Route`].
-    QueryRoute {
-        id: u32,
-    },
+    QueryRoute { id: u32 },
     /// Answered as described at [`Question`].
-    Query {
-        id: u32,
-        question: Question,
-    },
-    Connect {
-        id: u32,
-        param: ConnParam<&'a [u8]>,
-        ece: Ece,
-    },
-    Listen {
-        id: u32,
-        backlog: u32,
-    },
+    Query { id: u32, question: Question },
+    /// An event reports the answer of the peer.
+    Connect { id: u32, param: ConnParam<&'a [u8]>, ece: Ece },
+    /// Accepts requests from now on.
+    Listen { id: u32, backlog: u32 },
     /// Without parameters, this confirms the reply to the id's own request.
-    Accept {
-        id: u32,
-        uid: u64,
-        param: ConnParam<&'a [u8]>,
-        ece: Ece,
-    },
-    Reject {
-        id: u32,
-        reason: u8,
-        private_data: &'a [u8],
-    },
-    Disconnect {
-        id: u32,
-    },
+    Accept { id: u32, uid: u64, param: ConnParam<&'a [u8]>, ece: Ece },
+    /// Refuses the request of a peer.
+    Reject { id: u32, reason: u8, private_data: &'a [u8] },
+    /// Ends the connection.
+    Disconnect { id: u32 },
     /// Answered with [`Reply::QpAttr`].
-    InitQpAttr {
-        id: u32,
-        state: u32,
-    },
+    InitQpAttr { id: u32, state: u32 },
     /// Answered with [`Reply::Event`]. EAGAIN: no event waits.
     GetEvent,
     /// Answered with [`Reply::Byte`] or [`Reply::Flag`].
-    GetOption {
-        id: u32,
-        name: OptionName,
-    },
+    GetOption { id: u32, name: OptionName },
     /// The world asks [`Caller::option`] for the value.
-    SetOption {
-        id: u32,
-    },
-    Notify {
-        id: u32,
-        event: u32,
-    },
+    SetOption { id: u32 },
+    /// Reports an asynchronous event of the queue pair.
+    Notify { id: u32, event: u32 },
     /// Answered with [`Reply::Id`], and later by an event: MULTICAST_JOIN or MULTICAST_ERROR.
-    Join {
-        id: u32,
-        uid: u64,
-        group: Address,
-    },
+    Join { id: u32, uid: u64, group: Address },
     /// Answered with [`Reply::EventsReported`].
-    Leave {
-        group: u32,
-    },
+    Leave { group: u32 },
     /// Moves an id of the file `from` to the file of the request. Answered with
     /// [`Reply::EventsReported`].
-    Migrate {
-        id: u32,
-        from: FileId,
-    },
+    Migrate { id: u32, from: FileId },
     /// Queues an event supplied by the program.
-    WriteEvent {
-        id: u32,
-        kind: EventKind,
-        status: i32,
-        arg: [u8; 8],
-    },
+    WriteEvent { id: u32, kind: EventKind, status: i32, arg: [u8; 8] },
 }
 
 /// The kinds of [`Request::Query`].

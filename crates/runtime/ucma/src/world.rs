@@ -179,7 +179,13 @@ impl<D: Host, T: Tokens> World<D, T> {
             let Some((conn, event)) = self.cm.poll_event() else { break };
             self.on_event(conn, event);
         }
-        self.let_go_of_numbers();
+        // Releases the queue pair numbers of ended connections for reuse.
+        while let Some(conn) = self.cm.poll_forgotten() {
+            if self.lingering.remove(&conn) {
+                self.reservations.remove(&conn);
+                self.withdraw(conn);
+            }
+        }
     }
 
     /// Reports lost devices and addresses to the affected ids.
@@ -188,46 +194,33 @@ impl<D: Host, T: Tokens> World<D, T> {
         let mut bindings: Vec<Binding> = self.ids.values().filter_map(placed).collect();
         bindings.sort_by(|a, b| (a.address, &a.name).cmp(&(b.address, &b.name)));
         bindings.dedup();
-        let presence = |binding| (self.host.presence(&binding), binding);
-        let lost =
-            bindings.into_iter().map(presence).filter(|(presence, _)| *presence != Presence::There);
-        let at = |binding: &Binding| {
-            let there = |id: &CmId| !id.told && id.binding.as_ref() == Some(binding);
-            self.ids.numbers(there)
-        };
-        let removed: Vec<(Presence, Binding, Vec<u32>)> =
-            lost.map(|(presence, binding)| (presence, binding.clone(), at(&binding))).collect();
-        let each = removed
-            .iter()
-            .flat_map(|(presence, binding, ids)| ids.iter().map(move |&n| (presence, binding, n)));
-        for (presence, binding, number) in each {
-            let Some(id) = self.ids.get_mut(&number) else { continue };
-            id.told = true;
-            if *presence == Presence::AddressRemoved {
-                log::warn!(
-                    "rdma_cm: {} is no address of {} any more",
-                    binding.address,
-                    binding.name
-                );
-                self.event(number, Event::new(EventKind::AddrChange, 0));
+        for binding in bindings {
+            let presence = self.host.presence(&binding);
+            if presence == Presence::There {
                 continue;
             }
-            log::warn!("rdma_cm: the device {} is gone", binding.name);
-            id.standing = Standing::DeviceRemoval;
-            self.event(number, Event::new(EventKind::DeviceRemoval, 0));
-            if let Some((conn, _)) = self.ids.get_mut(&number).and_then(|id| id.conn.take()) {
-                self.release(conn);
+            let there = |id: &CmId| !id.told && id.binding.as_ref() == Some(&binding);
+            for number in self.ids.numbers(there) {
+                self.lost(number, presence, &binding);
             }
         }
     }
 
-    /// Releases the queue pair numbers of ended connections for reuse.
-    fn let_go_of_numbers(&mut self) {
-        while let Some(conn) = self.cm.poll_forgotten() {
-            if self.lingering.remove(&conn) {
-                self.reservations.remove(&conn);
-                self.withdraw(conn);
-            }
+    /// Reports the loss of its address or device to an id.
+    fn lost(&mut self, number: u32, presence: Presence, binding: &Binding) {
+        let Some(id) = self.ids.get_mut(&number) else { return };
+        id.told = true;
+        if presence == Presence::AddressRemoved {
+            let Binding { address, name, .. } = binding;
+            log::warn!("rdma_cm: {address} is no address of {name} any more");
+            return self.event(number, Event::new(EventKind::AddrChange, 0));
+        }
+        log::warn!("rdma_cm: the device {} is gone", binding.name);
+        id.standing = Standing::DeviceRemoval;
+        let conn = id.conn.take();
+        self.event(number, Event::new(EventKind::DeviceRemoval, 0));
+        if let Some((conn, _)) = conn {
+            self.release(conn);
         }
     }
 
@@ -354,7 +347,7 @@ impl<D: Host, T: Tokens> World<D, T> {
                 assert!(self.cm.state(conn).is_some(), "its connection is known");
             }
             if let Some(key) = id.claim {
-                assert!(self.claims.get(&key).is_some());
+                assert!(self.claims.get(key).is_some());
             }
             let unread = |e: &Queued| e.request == Some(*number);
             let in_queue = self.files.events().any(unread);
@@ -366,7 +359,7 @@ impl<D: Host, T: Tokens> World<D, T> {
         }
         assert_eq!(self.by_conn.len(), self.ids.values().filter(|id| id.conn.is_some()).count());
         let claimed = self.ids.values().filter(|id| id.claim.is_some()).count();
-        assert_eq!(self.claims.ids(), claimed);
+        assert_eq!(self.claims.all_ids().count(), claimed);
         for event in self.files.events() {
             assert!(self.ids.contains_key(&event.owner), "an event's id is alive");
             assert!(event.group.is_none_or(|group| self.groups.contains_key(&group)));

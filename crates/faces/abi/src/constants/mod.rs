@@ -8,6 +8,6 @@ mod qp;
 
 pub use {cq::*, device::*, memory::*, other::*, qp::*};
 
-/// Every constant, file by file.
+/// Every mirrored constant of the public header, file by file.
 pub const CONSTANTS: &[&[super::Constant]] =
     &[cq::CONSTANTS, device::CONSTANTS, memory::CONSTANTS, other::CONSTANTS, qp::CONSTANTS];

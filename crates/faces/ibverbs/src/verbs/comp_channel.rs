@@ -7,12 +7,12 @@ use super::{acknowledged, end, failed, failed_minus_one, failed_null};
 use crate::abi::*;
 use crate::errno;
 use crate::handles::{Origin, hot, live, reserve};
-use crate::objects::ChannelObj;
 use adverb_check::Kind;
 use adverb_device::{CompChannel, Error};
 use adverb_os::Uncancelled;
 use core::ffi::{c_int, c_uint, c_void};
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
 
 /// Creates a completion channel.
 pub unsafe extern "C" fn ibv_create_comp_channel(
@@ -20,11 +20,11 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
 ) -> *mut ibv_comp_channel {
     let make = || {
         let obj = live(context)?;
-        let place = reserve::<ChannelObj>()?;
+        let place = reserve()?;
         let channel = CompChannel::new(&obj.context)?;
         let visible = ibv_comp_channel { context, fd: channel.as_fd().as_raw_fd(), refcnt: 0 };
         let origin = Origin { context, file: obj.file, handle: 0 };
-        let handle = place.fill(visible, ChannelObj { channel }, origin);
+        let handle = place.fill(visible, channel, origin);
         tell(Event::Made(Kind::Channel, handle as usize));
         Ok(handle)
     };
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
 /// Destroys a completion channel; EBUSY while CQs use it (CHN-6).
 pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
     end("ibv_destroy_comp_channel", channel, |obj| {
-        obj.channel.destroy()?;
+        obj.destroy()?;
         tell(Event::Ended(Kind::Channel, channel as usize));
         Ok(())
     })
@@ -74,7 +74,7 @@ unsafe extern "C-unwind" fn get_cq_event(
     };
     // While this call waits, it holds only the reference count of the channel: a thread that is
     // cancelled during the wait runs no destructor.
-    let outcome = match live(channel).map(|obj| obj.channel.clone()) {
+    let outcome = match live(channel).map(|obj| Arc::clone(&obj)) {
         Ok(channel) => {
             let _uncancelled = Uncancelled::begin();
             hold(channel, |channel| {

@@ -5,7 +5,6 @@ use super::observers::list::tell;
 use super::{done, end, failed_null, files, only_bits};
 use crate::abi::*;
 use crate::handles::{Origin, live, live_in, reserve};
-use crate::objects::CompCntrObj;
 use adverb_device::comp_counter::MAX_COUNTERS;
 use adverb_device::{CompCounter, CounterType, Error};
 use core::ffi::c_int;
@@ -67,12 +66,12 @@ unsafe fn create(
     let counter = CompCounter::new(&obj.context, counter_type)?;
     let handle = files::new_handle();
     let origin = Origin { context, file: obj.file, handle };
-    Ok(place.fill(ibv_comp_cntr { context, handle }, CompCntrObj { counter }, origin))
+    Ok(place.fill(ibv_comp_cntr { context, handle }, counter, origin))
 }
 
 /// Destroys a counter: EBUSY while it is attached to queue pairs.
 pub unsafe extern "C" fn ibv_destroy_comp_cntr(cntr: *mut ibv_comp_cntr) -> c_int {
-    end("ibv_destroy_comp_cntr", cntr, |obj| obj.counter.destroy())
+    end("ibv_destroy_comp_cntr", cntr, |obj| obj.destroy())
 }
 
 macro_rules! counts {
@@ -80,7 +79,7 @@ macro_rules! counts {
         $(#[$doc])*
         pub unsafe extern "C" fn $name(cntr: *mut ibv_comp_cntr, $value: $ty) -> c_int {
             let act = live(cntr).map(|obj| {
-                let count = obj.counter.$count();
+                let count = obj.$count();
                 $act(count, $value)
             });
             done(stringify!($name), act)
@@ -127,7 +126,7 @@ pub unsafe extern "C" fn ibv_qp_attach_comp_cntr(
         let attr = unsafe { &*attr };
         only_bits("comp_mask is", attr.comp_mask, 0)?;
         tell(Event::Counted(&obj.qp));
-        obj.qp.attach_counter(&counter.counter, attr.op_mask)
+        obj.qp.attach_counter(&counter, attr.op_mask)
     };
     done("ibv_qp_attach_comp_cntr", attach())
 }

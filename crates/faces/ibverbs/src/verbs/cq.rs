@@ -18,18 +18,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Fields of a completion that a program may ask for: all. The VLAN and the flow tag read 0,
 /// because the device strips no VLANs and no flow of it sets a tag.
-const WC_FLAGS: u64 = IBV_WC_EX_WITH_BYTE_LEN
-    | IBV_WC_EX_WITH_IMM
-    | IBV_WC_EX_WITH_QP_NUM
-    | IBV_WC_EX_WITH_SRC_QP
-    | IBV_WC_EX_WITH_SLID
-    | IBV_WC_EX_WITH_SL
-    | IBV_WC_EX_WITH_DLID_PATH_BITS
-    | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
-    | IBV_WC_EX_WITH_CVLAN
-    | IBV_WC_EX_WITH_FLOW_TAG
-    | IBV_WC_EX_WITH_TM_INFO
-    | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+const WC_FLAGS: u64 = IBV_CREATE_CQ_SUP_WC_FLAGS;
 
 /// Flags of a queue.
 const FLAGS: u32 = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
@@ -62,7 +51,7 @@ fn create(
     let file = owner.file;
     let ours = maybe_in(channel, file)?;
     let place = reserve::<CqObj>()?;
-    let cq = Cq::new(&owner.context, cqe, ours.as_ref().map(|c| &c.channel), comp_vector)?;
+    let cq = Cq::new(&owner.context, cqe, ours.as_deref(), comp_vector)?;
     if !extras.timestamps {
         cq.without_timestamps();
     }

@@ -4,7 +4,7 @@ use super::region::{self, access_of};
 use super::{done, end, failed_null, files, only_bits};
 use crate::abi::*;
 use crate::handles::{Origin, Reserved, live, live_in, reserve};
-use crate::objects::{DmObj, MrKind};
+use crate::objects::MrKind;
 use adverb_device::{Dm, Error};
 use core::ffi::{c_int, c_uint, c_void};
 use libc::size_t;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 const UNIT: u64 = 4;
 
 /// Gives device memory to the program.
-pub(super) fn give(place: Reserved<DmObj>, origin: Origin, dm: Arc<Dm>) -> *mut ibv_dm {
+pub(super) fn give(place: Reserved<Arc<Dm>>, origin: Origin, dm: Arc<Dm>) -> *mut ibv_dm {
     let visible = ibv_dm {
         context: origin.context,
         memcpy_to_dm: Some(memcpy_to_dm),
@@ -22,7 +22,7 @@ pub(super) fn give(place: Reserved<DmObj>, origin: Origin, dm: Arc<Dm>) -> *mut 
         comp_mask: IBV_DM_MASK_HANDLE,
         handle: origin.handle,
     };
-    place.fill(visible, DmObj { dm }, origin)
+    place.fill(visible, dm, origin)
 }
 
 /// Slot `alloc_dm`.
@@ -46,7 +46,7 @@ fn alloc(context: *mut ibv_context, attr: &ibv_alloc_dm_attr) -> Result<*mut ibv
 
 /// Slot `free_dm`.
 pub unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
-    end("ibv_free_dm", dm, |obj| files::end_dm(obj.origin().handle, || obj.dm.free()))
+    end("ibv_free_dm", dm, |obj| files::end_dm(obj.origin().handle, || obj.free()))
 }
 
 /// Slot `reg_dm_mr`.
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn reg_dm_mr(
         let domain = live(pd)?;
         let memory = live_in(dm, domain.origin().file)?;
         let place = reserve()?;
-        let mr = domain.pd.reg_dm_mr(&memory.dm, dm_offset, length as u64, access_of(access)?)?;
+        let mr = domain.pd.reg_dm_mr(&memory, dm_offset, length as u64, access_of(access)?)?;
         Ok(region::give_other(place, &domain, length, mr, MrKind::Dm))
     };
     make().unwrap_or_else(|e| failed_null("ibv_reg_dm_mr", &e))
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn memcpy_to_dm(
         let obj = live(dm)?;
         check_units(dm_offset, length)?;
         // SAFETY: the program's `length` bytes.
-        obj.dm.write(dm_offset, unsafe { slice(host_addr.cast::<u8>(), length) })
+        obj.write(dm_offset, unsafe { slice(host_addr.cast::<u8>(), length) })
     };
     done("ibv_memcpy_to_dm", copy())
 }
@@ -108,7 +108,7 @@ pub unsafe extern "C" fn memcpy_from_dm(
         check_units(dm_offset, length)?;
         // SAFETY: the program's `length` bytes.
         let to = unsafe { core::slice::from_raw_parts_mut(host_addr.cast::<u8>(), length) };
-        obj.dm.read(dm_offset, to)
+        obj.read(dm_offset, to)
     };
     done("ibv_memcpy_from_dm", copy())
 }

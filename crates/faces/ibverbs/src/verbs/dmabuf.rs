@@ -93,7 +93,7 @@ fn export(dm: *mut ibv_dm) -> Result<c_int, Error> {
     let (given, _) = UnixStream::pair().map_err(io)?;
     let kept = given.try_clone().map_err(io)?.into();
     let exported =
-        Exported { _fd: kept, inode: inode(given.as_raw_fd())?, dm: Arc::downgrade(&obj.dm) };
+        Exported { _fd: kept, inode: inode(given.as_raw_fd())?, dm: Arc::downgrade(&obj) };
     let mut all = EXPORTED.lock();
     all.retain(|e| e.dm.strong_count() > 0);
     all.push(exported);

@@ -83,5 +83,5 @@ pub unsafe extern "C" fn adverb_overlooked(channel: *mut ibv_comp_channel) -> c_
         Ok(obj) => obj,
         Err(e) => return -failed("adverb_overlooked", &e),
     };
-    obj.channel.lost_wakeups().iter().map(|o| o.waiting as c_int).sum()
+    obj.lost_wakeups().iter().map(|o| o.waiting as c_int).sum()
 }

@@ -5,7 +5,6 @@ use core::ffi::c_int;
 use super::{end, failed, failed_null, files, only_bits};
 use crate::abi::*;
 use crate::handles::{Origin, live, reserve};
-use crate::objects::FlowObj;
 use adverb_device::Error;
 use adverb_device::raw::Flow;
 use adverb_device::raw::steering::{Kind, Match, Rule, Spec, Transport};
@@ -28,16 +27,16 @@ unsafe fn create(qp: *mut ibv_qp, attr: *const ibv_flow_attr) -> Result<*mut ibv
     let rule = unsafe { rule(attr) }?;
     // SAFETY: as above.
     obj.qp.context().check_port(unsafe { (*attr).port })?;
-    let place = reserve::<FlowObj>()?;
+    let place = reserve()?;
     let flow = Flow::new(&obj.qp, rule)?;
     let (context, file, handle) = (obj.origin().context, obj.origin().file, files::new_handle());
     let visible = ibv_flow { comp_mask: 0, context, handle };
-    Ok(place.fill(visible, FlowObj { flow }, Origin { context, file, handle }))
+    Ok(place.fill(visible, flow, Origin { context, file, handle }))
 }
 
 /// Slot `ibv_destroy_flow`.
 pub unsafe extern "C" fn destroy_flow(flow: *mut ibv_flow) -> c_int {
-    end("ibv_destroy_flow", flow, |obj| obj.flow.destroy())
+    end("ibv_destroy_flow", flow, |obj| obj.destroy())
 }
 
 /// # Safety

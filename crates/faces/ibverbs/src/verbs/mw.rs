@@ -2,12 +2,13 @@
 use super::{done, end, failed_null, files};
 use crate::abi::*;
 use crate::handles::{Live, Origin, hot, live, live_in, maybe_in, reserve};
-use crate::objects::{MrKind, MwObj};
-use adverb_device::Error;
+use crate::objects::MrKind;
 use adverb_device::engine::keys::MwType;
 use adverb_device::engine::{Access, Payload, SendFlags, SendOp, SendWr};
+use adverb_device::{Error, Mw};
 use core::ffi::c_int;
 use nix::errno::Errno;
+use std::sync::Arc;
 
 /// Slot `alloc_mw`.
 pub unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: ibv_mw_type) -> *mut ibv_mw {
@@ -23,12 +24,12 @@ fn alloc(pd: *mut ibv_pd, mw_type: ibv_mw_type) -> Result<*mut ibv_mw, Error> {
             return Err(Error::invalid(format!("type is {other}"), "windows are of type 1 or 2"));
         }
     };
-    let place = reserve::<MwObj>()?;
+    let place = reserve()?;
     let mw = obj.pd.alloc_mw(ty)?;
     let origin = Origin { handle: files::new_handle(), ..obj.origin() };
     let (context, handle) = (origin.context, origin.handle);
     let visible = ibv_mw { context, pd, rkey: mw.key(), handle, type_: mw_type };
-    Ok(place.fill(visible, MwObj { mw }, origin))
+    Ok(place.fill(visible, mw, origin))
 }
 
 /// Slot `bind_mw`: windows of type 1. Posts a bind request, whose key is the window's key with the
@@ -47,7 +48,7 @@ fn bind(qp: *mut ibv_qp, mw: *mut ibv_mw, request: &ibv_mw_bind) -> Result<(), E
     let file = queue.origin().file;
     let window = live_in(mw, file)?;
     let info = &request.bind_info;
-    if window.mw.ty() != MwType::Type1 {
+    if window.ty() != MwType::Type1 {
         return Err(Error::invalid(
             "mw",
             "ibv_bind_mw binds windows of type 1; others are bound by a work request",
@@ -73,7 +74,7 @@ fn bind(qp: *mut ibv_qp, mw: *mut ibv_mw, request: &ibv_mw_bind) -> Result<(), E
         Some(region) => region.mr.key(),
     };
     let access = Access::from_bits_truncate(info.mw_access_flags);
-    let op = window.mw.bind_request(mr, info.addr, info.length, access);
+    let op = window.bind_request(mr, info.addr, info.length, access);
     let key = op.bound_key();
     let wr = SendWr {
         wr_id: request.wr_id,
@@ -94,8 +95,8 @@ fn bind(qp: *mut ibv_qp, mw: *mut ibv_mw, request: &ibv_mw_bind) -> Result<(), E
 
 /// Writes the key of a posted bind into the window. Windows of type 2 get the key too, as with
 /// irdma: some programs read it from `rkey`, and the others know it already.
-fn show_key(window: &Live<MwObj>, key: u32) {
-    window.mw.set_key(key);
+fn show_key(window: &Live<Arc<Mw>>, key: u32) {
+    window.set_key(key);
     // SAFETY: a visible field of the window; the caller keeps the window alive.
     unsafe { (*window.visible()).rkey = key };
 }
@@ -109,5 +110,5 @@ pub(super) fn show_key_of(mw: *mut ibv_mw, key: u32) {
 
 /// Slot `dealloc_mw`.
 pub unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
-    end("ibv_dealloc_mw", mw, |obj| obj.mw.dealloc())
+    end("ibv_dealloc_mw", mw, |obj| obj.dealloc())
 }

@@ -246,7 +246,7 @@ pub fn bind_of(mw: *mut ibv_mw, rkey: u32, info: &ibv_mw_bind_info) -> Result<Mw
     let window = hot(mw)?;
     let region = maybe_in(info.mr, window.origin().file)?;
     Ok(MwBind {
-        mw: window.mw.key(),
+        mw: window.key(),
         new_key: rkey,
         mr: region.map_or(0, |region| region.mr.key()),
         addr: info.addr,

@@ -56,17 +56,12 @@ pub unsafe extern "C" fn ibv_create_qp(
         Ok(domain) => domain.origin().context,
         Err(e) => return failed_null("ibv_create_qp", &e),
     };
-    // SAFETY: the program's attributes. Only fields of the plain struct are written.
+    // SAFETY: the program's attributes. The long attributes begin with the short attributes. Only
+    // fields of the plain struct are written.
     unsafe {
         let plain = &mut *attr;
         let mut ex = ibv_qp_init_attr_ex::zeroed();
-        ex.qp_context = plain.qp_context;
-        ex.send_cq = plain.send_cq;
-        ex.recv_cq = plain.recv_cq;
-        ex.srq = plain.srq;
-        ex.cap = plain.cap;
-        ex.qp_type = plain.qp_type;
-        ex.sq_sig_all = plain.sq_sig_all;
+        (&raw mut ex).cast::<ibv_qp_init_attr>().write(*plain);
         ex.comp_mask = IBV_QP_INIT_ATTR_PD;
         ex.pd = pd;
         match create(context, &raw mut ex) {

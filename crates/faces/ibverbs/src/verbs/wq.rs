@@ -9,7 +9,7 @@ use super::qp::handle;
 use super::{done, end, failed_null, files, only_bits};
 use crate::abi::*;
 use crate::handles::{FileId, Origin, hot, live, live_in, reserve};
-use crate::objects::{IndTableObj, QpObj, WqObj};
+use crate::objects::QpObj;
 use adverb_device::raw::steering::{Fields, Hash, TOEPLITZ_KEY};
 use adverb_device::raw::{IndTable, MAX_TABLE, Wq, WqState};
 use adverb_device::{Context, Error, Qp};
@@ -52,7 +52,7 @@ unsafe fn create(
         )));
     }
     let (pd, cq) = (live_in(attr.pd, file)?, live_in(attr.cq, file)?);
-    let place = reserve::<WqObj>()?;
+    let place = reserve()?;
     let wq = Wq::new(&owner.context, &pd.pd, &cq.cq, attr.max_wr, attr.max_sge)?;
     let handle = files::new_handle();
     let mut visible = ibv_wq::zeroed();
@@ -67,7 +67,7 @@ unsafe fn create(
     visible.post_recv = Some(post_recv);
     visible.mutex = libc::PTHREAD_MUTEX_INITIALIZER;
     visible.cond = libc::PTHREAD_COND_INITIALIZER;
-    Ok(place.fill(visible, WqObj { wq }, Origin { context, file, handle }))
+    Ok(place.fill(visible, wq, Origin { context, file, handle }))
 }
 
 unsafe extern "C" fn post_recv(
@@ -77,7 +77,7 @@ unsafe extern "C" fn post_recv(
 ) -> c_int {
     let posted = match hot(wq) {
         // SAFETY: the program's list, valid during the call.
-        Ok(obj) => unsafe { post_each(wr, |wr| obj.wq.post_recv(wr)) },
+        Ok(obj) => unsafe { post_each(wr, |wr| obj.post_recv(wr)) },
         Err(e) => Err((wr, e)),
     };
     // SAFETY: the program passes a place for the failed request.
@@ -105,9 +105,9 @@ pub unsafe extern "C" fn modify_wq(wq: *mut ibv_wq, attr: *mut ibv_wq_attr) -> c
             asked.map(known).transpose()
         };
         let claimed = state(IBV_WQ_ATTR_CURR_STATE, "curr_wq_state", attr.curr_wq_state)?;
-        obj.wq.modify(claimed, state(IBV_WQ_ATTR_STATE, "wq_state", attr.wq_state)?)?;
+        obj.modify(claimed, state(IBV_WQ_ATTR_STATE, "wq_state", attr.wq_state)?)?;
         // SAFETY: a visible field of a live handle.
-        unsafe { (*wq).state = obj.wq.state() as u32 };
+        unsafe { (*wq).state = obj.state() as u32 };
         Ok(())
     };
     done("ibv_modify_wq", modify())
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn modify_wq(wq: *mut ibv_wq, attr: *mut ibv_wq_attr) -> c
 
 /// Slot `destroy_wq`.
 pub unsafe extern "C" fn destroy_wq(wq: *mut ibv_wq) -> c_int {
-    end("ibv_destroy_wq", wq, |obj| obj.wq.destroy())
+    end("ibv_destroy_wq", wq, |obj| obj.destroy())
 }
 
 /// Slot `create_rwq_ind_table`.
@@ -146,8 +146,8 @@ unsafe fn create_table(
     }
     // SAFETY: the caller's promise.
     let handles = unsafe { slice(attr.ind_tbl.cast_const(), 1 << log) };
-    let queues = handles.iter().map(|wq| live_in(*wq, file).map(|obj| obj.wq.clone()));
-    let place = reserve::<IndTableObj>()?;
+    let queues = handles.iter().map(|wq| live_in(*wq, file).map(|obj| Arc::clone(&obj)));
+    let place = reserve()?;
     let table = IndTable::new(&owner.context, queues.collect::<Result<_, _>>()?)?;
     let handle = files::new_handle();
     let visible = ibv_rwq_ind_table {
@@ -156,12 +156,12 @@ unsafe fn create_table(
         ind_tbl_num: handle as c_int,
         comp_mask: 0,
     };
-    Ok(place.fill(visible, IndTableObj { table }, Origin { context, file, handle }))
+    Ok(place.fill(visible, table, Origin { context, file, handle }))
 }
 
 /// Slot `destroy_rwq_ind_table`.
 pub unsafe extern "C" fn destroy_rwq_ind_table(table: *mut ibv_rwq_ind_table) -> c_int {
-    end("ibv_destroy_rwq_ind_table", table, |obj| obj.table.destroy())
+    end("ibv_destroy_rwq_ind_table", table, |obj| obj.destroy())
 }
 
 /// A queue pair that spreads frames over the work queues of a table.
@@ -192,7 +192,7 @@ pub(super) unsafe fn create_spreading(
     };
     let pd = live_in(pd_handle, file)?;
     let place = reserve::<QpObj>()?;
-    let spreading = Qp::spreading(device, &pd.pd, &table.table, hash)?;
+    let spreading = Qp::spreading(device, &pd.pd, &table, hash)?;
     let mut base = ibv_qp::zeroed();
     base.context = context;
     // SAFETY: as above.

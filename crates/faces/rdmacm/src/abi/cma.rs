@@ -59,13 +59,10 @@ events! {
     INTERNAL = 19,
 }
 
-/// `RDMA_PS_IPOIB`.
+// Port spaces: `RDMA_PS_IPOIB` and so on.
 pub const PS_IPOIB: u32 = 0x0002;
-/// `RDMA_PS_TCP`.
 pub const PS_TCP: u32 = 0x0106;
-/// `RDMA_PS_UDP`.
 pub const PS_UDP: u32 = 0x0111;
-/// `RDMA_PS_IB`.
 pub const PS_IB: u32 = 0x013f;
 
 /// `RDMA_MAX_RESP_RES`: the maximum of the device and the peer.
@@ -73,20 +70,15 @@ pub const MAX_RESP_RES: u8 = 0xff;
 /// `RDMA_MAX_INIT_DEPTH`: the maximum of the device and the peer.
 pub const MAX_INIT_DEPTH: u8 = 0xff;
 
-/// `RAI_PASSIVE`.
+// Flags of `rdma_addrinfo`; the last two are of rdma-core 60.
 pub const RAI_PASSIVE: c_int = 1;
-/// `RAI_NUMERICHOST`.
 pub const RAI_NUMERICHOST: c_int = 2;
-/// `RAI_FAMILY`.
 pub const RAI_FAMILY: c_int = 8;
-/// `RAI_SA` of rdma-core 60.
 pub const RAI_SA: c_int = 0x10;
-/// `RAI_DNS` of rdma-core 60.
 pub const RAI_DNS: c_int = 0x20;
 
-/// `RDMA_OPTION_IB`.
+// `RDMA_OPTION_IB` and its option `RDMA_OPTION_IB_PATH`.
 pub const OPTION_IB: c_int = 1;
-/// `RDMA_OPTION_IB_PATH`.
 pub const OPTION_IB_PATH: c_int = 1;
 
 /// `RDMA_CM_JOIN_MC_ATTR_ADDRESS`.

@@ -24,6 +24,18 @@ pub fn cap_out(c: &QpCap) -> ibv_qp_cap {
     }
 }
 
+/// Copies the fields that have the same name and type in both forms.
+macro_rules! copy_same {
+    ($to:ident = $from:ident: $($field:ident)*) => { $($to.$field = $from.$field;)* };
+    ($to:ident = $from:ident) => {
+        copy_same! {
+            $to = $from: qkey rq_psn sq_psn pkey_index alt_pkey_index max_rd_atomic
+            max_dest_rd_atomic min_rnr_timer port_num timeout retry_cnt rnr_retry alt_port_num
+            alt_timeout rate_limit
+        }
+    };
+}
+
 /// Reads the fields named in the mask.
 pub fn attr_in(qp: &Qp, a: &ibv_qp_attr, mask: AttrMask) -> Result<QpAttr, Error> {
     let mut out = QpAttr::default();
@@ -51,56 +63,28 @@ pub fn attr_in(qp: &Qp, a: &ibv_qp_attr, mask: AttrMask) -> Result<QpAttr, Error
     if mask.contains(AttrMask::ALT_PATH) {
         out.alt_av = qp.context().resolve(&address_in(&a.alt_ah_attr))?;
     }
+    copy_same!(out = a);
     out.path_mig_state = a.path_mig_state as u8;
-    out.qkey = a.qkey;
-    out.rq_psn = a.rq_psn;
-    out.sq_psn = a.sq_psn;
     out.dest_qpn = a.dest_qp_num;
     out.access = Access::from_bits_truncate(a.qp_access_flags);
     out.cap = cap_in(&a.cap);
-    out.pkey_index = a.pkey_index;
-    out.alt_pkey_index = a.alt_pkey_index;
     out.en_sqd_async_notify = a.en_sqd_async_notify != 0;
-    out.max_rd_atomic = a.max_rd_atomic;
-    out.max_dest_rd_atomic = a.max_dest_rd_atomic;
-    out.min_rnr_timer = a.min_rnr_timer;
-    out.port_num = a.port_num;
-    out.timeout = a.timeout;
-    out.retry_cnt = a.retry_cnt;
-    out.rnr_retry = a.rnr_retry;
-    out.alt_port_num = a.alt_port_num;
-    out.alt_timeout = a.alt_timeout;
-    out.rate_limit = a.rate_limit;
     Ok(out)
 }
 
 pub fn attr_out(a: &QpAttr) -> ibv_qp_attr {
     let mut out = ibv_qp_attr::zeroed();
+    copy_same!(out = a);
     out.qp_state = a.state as u32;
     out.cur_qp_state = a.state as u32;
     out.path_mtu = a.path_mtu as u32;
     out.path_mig_state = a.path_mig_state.into();
-    out.qkey = a.qkey;
-    out.rq_psn = a.rq_psn;
-    out.sq_psn = a.sq_psn;
     out.dest_qp_num = a.dest_qpn;
     out.qp_access_flags = a.access.bits();
     out.cap = cap_out(&a.cap);
     out.ah_attr = address_out(&a.av);
     out.alt_ah_attr = address_out(&a.alt_av);
-    out.pkey_index = a.pkey_index;
-    out.alt_pkey_index = a.alt_pkey_index;
     out.en_sqd_async_notify = a.en_sqd_async_notify.into();
     out.sq_draining = a.sq_draining.into();
-    out.max_rd_atomic = a.max_rd_atomic;
-    out.max_dest_rd_atomic = a.max_dest_rd_atomic;
-    out.min_rnr_timer = a.min_rnr_timer;
-    out.port_num = a.port_num;
-    out.timeout = a.timeout;
-    out.retry_cnt = a.retry_cnt;
-    out.rnr_retry = a.rnr_retry;
-    out.alt_port_num = a.alt_port_num;
-    out.alt_timeout = a.alt_timeout;
-    out.rate_limit = a.rate_limit;
     out
 }

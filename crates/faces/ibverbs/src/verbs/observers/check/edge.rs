@@ -115,8 +115,9 @@ impl Check {
 /// take an event for any of its queues, and poll them all.
 fn matters(left: Left) -> bool {
     match left.reads {
-        Reads::Completions => live(left.of.handle as *mut ibv_comp_channel)
-            .is_ok_and(|obj| obj.channel.holds_completions()),
+        Reads::Completions => {
+            live(left.of.handle as *mut ibv_comp_channel).is_ok_and(|obj| obj.holds_completions())
+        }
         Reads::Asynchronous => true,
     }
 }

@@ -9,7 +9,7 @@
 //!   and SIGQUIT asks for an examination.
 //! - At an end with another status than 0, the ending thread examines the process itself.
 use super::fatal;
-use super::report::{place, stack};
+use super::report::place;
 use super::scene::scene;
 use super::still::StuckWatch;
 use super::{Check, Known};
@@ -120,9 +120,7 @@ impl Check {
         let reports =
             self.within(looks, |known| known.reports(|ledger| ledger.examine(&scene, end)).1);
         let Some(reports) = reports else { return };
-        for (report, of) in reports {
-            self.report(&report, &of.unwrap_or_else(stack));
-        }
+        self.report_all(&reports);
         self.tell_picture();
     }
 
