@@ -157,16 +157,14 @@ impl TagList {
     /// Describes a message without a matching entry for the ordinary receive that takes the
     /// message.
     pub(crate) fn pass(&mut self, first: &[u8]) -> Box<Tagged> {
-        let none = Tmh { op: TagOp::NoTag, app_ctx: 0, tag: 0 };
-        let tagged =
-            Tmh::parse(first).is_some_and(|h| matches!(h.op, TagOp::Eager | TagOp::Rendezvous));
-        if tagged {
-            self.unexpected = self.unexpected.wrapping_add(1);
-        }
-        Box::new(Tagged {
-            kind: if tagged { TagKind::Unexpected } else { TagKind::NoTag },
-            tmh: none,
-        })
+        let kind = match Tmh::parse(first).map(|header| header.op) {
+            Some(TagOp::Eager | TagOp::Rendezvous) => {
+                self.unexpected = self.unexpected.wrapping_add(1);
+                TagKind::Unexpected
+            }
+            _ => TagKind::NoTag,
+        };
+        Box::new(Tagged { kind, tmh: Tmh { op: TagOp::NoTag, app_ctx: 0, tag: 0 } })
     }
 }
 
@@ -178,11 +176,8 @@ impl Tagged {
             // If the buffer is too short, both headers go to the buffer, so that the program can
             // continue by itself. A rendezvous performed by the SRQ puts nothing there.
             TagKind::Rendezvous(rvh) => {
-                let keep = if first && u64::from(rvh.len) > capacity {
-                    capacity.min(32) as usize
-                } else {
-                    0
-                };
+                let is_short = first && u64::from(rvh.len) > capacity;
+                let keep = if is_short { capacity.min(32) as usize } else { 0 };
                 &payload[..keep.min(payload.len())]
             }
             _ => payload,

@@ -54,7 +54,8 @@ pub(crate) struct Ports {
 /// The fields of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
-    pub(crate) dst: [u8; 6],
+    /// Destination address.
+    pub dst: [u8; 6],
     pub(crate) src: [u8; 6],
     /// The tag of the outermost VLAN, if the frame has a tag.
     pub(crate) vlan: Option<[u8; 2]>,
@@ -161,11 +162,6 @@ impl Frame {
         }
     }
 
-    /// Destination address.
-    #[must_use]
-    pub fn dst(&self) -> &[u8; 6] {
-        &self.dst
-    }
     /// Is the destination a multicast or broadcast address?
     #[must_use]
     pub fn is_to_group(&self) -> bool {

@@ -9,7 +9,7 @@
 //! let frame = Frame::parse(&bytes).unwrap();
 //!
 //! let mut table = Table::default();
-//! let to_seven = Spec::Eth { dst: Match::exactly(*frame.dst()), src: Match::ANY, ether_type: Match::ANY, vlan: Match::ANY };
+//! let to_seven = Spec::Eth { dst: Match::exactly(frame.dst), src: Match::ANY, ether_type: Match::ANY, vlan: Match::ANY };
 //! table.add(Rule::new(Kind::Normal, 0, vec![to_seven]), "seven");
 //! table.add(Rule::new(Kind::AllDefault, 0, vec![]), "the rest");
 //! assert_eq!(table.choose(&frame, Heard::Arrived).copied().collect::<Vec<_>>(), ["seven"]);

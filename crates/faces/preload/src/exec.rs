@@ -19,7 +19,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use adverb_text::printable::{first_char, is_obeyed};
 
-use crate::real::{self, call, errno, reals, set_errno};
+use crate::real::{self, call, errno, real, reals, set_errno};
 use drop_ins::Found;
 use file::File;
 
@@ -364,49 +364,27 @@ pub unsafe extern "C" fn adverb_preload_execveat(
         dir => c_int, path => Path, argv => List, envp => List, flags => c_int) -> c_int)
 }
 
-type Spawn =
-    unsafe extern "C" fn(*mut c_int, Path, *const c_void, *const c_void, List, List) -> c_int;
-
-/// The common part of the two functions that start a child.
-unsafe fn spawn(
-    real: Option<*mut c_void>,
-    searched: bool,
-    pid: *mut c_int,
-    path: Path,
-    with: [*const c_void; 2],
-    lists: [List; 2],
-) -> c_int {
-    let Some(real) = real else { return libc::ENOSYS };
-    // SAFETY: the caller's arguments; the C library's functions have this signature.
-    unsafe {
-        tell(path, Start { argv: lists[0], environment: lists[1] }, searched);
-        let real = core::mem::transmute::<*mut c_void, Spawn>(real);
-        real(pid, path, with[0], with[1], lists[0], lists[1])
-    }
+/// Defines the functions that start a child.
+macro_rules! spawning {
+    ($($symbol:ident = $real:ident, $searched:literal;)*) => { $(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $symbol(
+            pid: *mut c_int, path: Path, actions: *const c_void, attributes: *const c_void,
+            argv: List, envp: List,
+        ) -> c_int {
+            let real = real!($real: fn(
+                *mut c_int, Path, *const c_void, *const c_void, List, List) -> c_int);
+            let Some(real) = real else { return libc::ENOSYS };
+            // SAFETY: the caller's arguments.
+            unsafe {
+                tell(path, Start { argv, environment: envp }, $searched);
+                real(pid, path, actions, attributes, argv, envp)
+            }
+        }
+    )* };
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload_posix_spawn(
-    pid: *mut c_int,
-    path: Path,
-    actions: *const c_void,
-    attributes: *const c_void,
-    argv: List,
-    envp: List,
-) -> c_int {
-    // SAFETY: the caller's arguments.
-    unsafe { spawn(SPAWN.get(), false, pid, path, [actions, attributes], [argv, envp]) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload_posix_spawnp(
-    pid: *mut c_int,
-    path: Path,
-    actions: *const c_void,
-    attributes: *const c_void,
-    argv: List,
-    envp: List,
-) -> c_int {
-    // SAFETY: the caller's arguments.
-    unsafe { spawn(SPAWNP.get(), true, pid, path, [actions, attributes], [argv, envp]) }
+spawning! {
+    adverb_preload_posix_spawn = SPAWN, false;
+    adverb_preload_posix_spawnp = SPAWNP, true;
 }

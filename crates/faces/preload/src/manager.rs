@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use files::{forget, mark, of, others};
 
 use crate::path::stands_in;
-use crate::real::{Real, call, errno, real, reals, replaced, result, set_errno};
+use crate::real::{call, errno, real, reals, replaced, result, set_errno};
 use crate::waits;
 
 reals! {
@@ -352,31 +352,26 @@ pub unsafe extern "C" fn adverb_preload_dup3(fd: c_int, to: c_int, flags: c_int)
     duplicated(fd, library, call!(DUP3: fn(fd => c_int, to => c_int, flags => c_int) -> c_int))
 }
 
-/// `fcntl`, under either of its names.
-fn control(real: &Real, fd: c_int, what: c_int, with: *mut c_void) -> c_int {
-    // The third argument is variadic in C, and on the supported machines it is passed like a fixed
-    // argument. If the caller passes no third argument, the value read here is passed on and not
-    // used.
-    let done = || call!(real: fn(fd => c_int, what => c_int, with => *mut c_void) -> c_int);
-    if what == libc::F_DUPFD || what == libc::F_DUPFD_CLOEXEC {
-        duplicated(fd, of(fd), done())
-    } else {
-        done()
-    }
+/// Defines `fcntl` under one of its names. The third argument is variadic in C, and on the
+/// supported machines it is passed like a fixed argument. If the caller passes no third argument,
+/// the value read here is passed on and not used.
+macro_rules! fcntl {
+    ($($symbol:ident = $real:ident;)*) => { $(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $symbol(fd: c_int, what: c_int, with: *mut c_void) -> c_int {
+            let done =
+                || call!($real: fn(fd => c_int, what => c_int, with => *mut c_void) -> c_int);
+            match what {
+                libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicated(fd, of(fd), done()),
+                _ => done(),
+            }
+        }
+    )* };
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload_fcntl(fd: c_int, what: c_int, with: *mut c_void) -> c_int {
-    control(&FCNTL, fd, what, with)
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload_fcntl64(
-    fd: c_int,
-    what: c_int,
-    with: *mut c_void,
-) -> c_int {
-    control(&FCNTL64, fd, what, with)
+fcntl! {
+    adverb_preload_fcntl = FCNTL;
+    adverb_preload_fcntl64 = FCNTL64;
 }
 
 /// The result of `fstat` for this file: a character device, like the result for its path. The

@@ -314,42 +314,26 @@ unsafe fn receive(
     }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload_recvfrom(
-    fd: c_int,
-    bytes: *mut c_void,
-    size: usize,
-    flags: c_int,
-    from: *mut sockaddr,
-    len: *mut socklen_t,
-) -> isize {
-    let real = || {
-        call!(RECVFROM: fn(
-            fd => c_int, bytes => *mut c_void, size => usize, flags => c_int, from => *mut sockaddr,
-            len => *mut socklen_t) -> isize)
-    };
-    // SAFETY: the caller's arguments.
-    unsafe { receive(fd, from, len, real) }
+/// Defines `recvfrom` and its `_FORTIFY_SOURCE` variant.
+macro_rules! receiving {
+    ($($symbol:ident = $real:ident($($has:ident: $type:ty)?);)*) => { $(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $symbol(
+            fd: c_int, bytes: *mut c_void, size: usize, $($has: $type,)? flags: c_int,
+            from: *mut sockaddr, len: *mut socklen_t,
+        ) -> isize {
+            let real = || call!($real: fn(
+                fd => c_int, bytes => *mut c_void, size => usize, $($has => $type,)?
+                flags => c_int, from => *mut sockaddr, len => *mut socklen_t) -> isize);
+            // SAFETY: the caller's arguments.
+            unsafe { receive(fd, from, len, real) }
+        }
+    )* };
 }
 
-/// The `_FORTIFY_SOURCE` variant of `recvfrom`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload___recvfrom_chk(
-    fd: c_int,
-    bytes: *mut c_void,
-    size: usize,
-    has: usize,
-    flags: c_int,
-    from: *mut sockaddr,
-    len: *mut socklen_t,
-) -> isize {
-    let real = || {
-        call!(RECVFROM_CHK: fn(
-            fd => c_int, bytes => *mut c_void, size => usize, has => usize, flags => c_int,
-            from => *mut sockaddr, len => *mut socklen_t) -> isize)
-    };
-    // SAFETY: the caller's arguments.
-    unsafe { receive(fd, from, len, real) }
+receiving! {
+    adverb_preload_recvfrom = RECVFROM();
+    adverb_preload___recvfrom_chk = RECVFROM_CHK(has: usize);
 }
 
 #[unsafe(no_mangle)]

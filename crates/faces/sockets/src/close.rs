@@ -9,7 +9,7 @@ use libc::{FILE, sockaddr, socklen_t};
 
 use crate::epoll;
 use crate::next::{errno, failed, next, set_errno};
-use crate::theirs::{drop_note, is_theirs, note, theirs_within};
+use crate::theirs::{GIVEN, is_theirs, note, theirs_within};
 
 /// The process that owns this memory. A child of `vfork` has another process id and the same
 /// memory.
@@ -91,14 +91,14 @@ pub unsafe extern "C-unwind" fn adverb_sockets_rclose(fd: c_int) -> c_int {
 /// librspreload's `close`, which passes other descriptors on to the C library.
 fn close_theirs(fd: c_int) -> c_int {
     epoll::closed(fd);
-    drop_note(fd);
+    GIVEN.clear(fd);
     next!(new c"close": fn(fd => c_int) -> c_int)
 }
 
 /// Replaces the function of this name. A closed descriptor leaves the `epoll` sets.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn adverb_sockets_close(fd: c_int) -> c_int {
-    if epoll::is_waker(fd) {
+    if epoll::WAKERS.has(fd) {
         return failed(libc::EBADF);
     }
     if !is_lent() {
@@ -124,14 +124,14 @@ pub unsafe extern "C-unwind" fn adverb_sockets_close_range(
         return kernels(first, last);
     }
     if !is_lent() {
-        epoll::within(first, last).for_each(epoll::closed);
+        epoll::MIXED.within(first, last).for_each(epoll::closed);
         theirs_within(first, last).for_each(|fd| {
             close_theirs(fd);
         });
     }
     // Wakers of sets stay open.
     let mut from = first;
-    for waker in epoll::wakers_within(first, last).map(|fd| fd as c_uint) {
+    for waker in epoll::WAKERS.within(first, last).map(|fd| fd as c_uint) {
         if from < waker && kernels(from, waker - 1) != 0 {
             return -1;
         }
@@ -149,8 +149,8 @@ pub unsafe extern "C-unwind" fn adverb_sockets_closefrom(first: c_int) {
 /// Puts a duplicate of `from` at the number `to`. librspreload then forgets its socket `to`.
 fn over(from: c_int, to: c_int) -> c_int {
     epoll::closed(to);
-    drop_note(to);
-    epoll::waker_replaced(to);
+    GIVEN.clear(to);
+    epoll::WAKERS.clear(to);
     next!(new c"dup2": fn(from => c_int, to => c_int) -> c_int)
 }
 
@@ -216,7 +216,7 @@ pub unsafe extern "C-unwind" fn adverb_sockets_dup3(from: c_int, to: c_int, flag
             close_theirs(to);
         }
         epoll::closed(to);
-        epoll::waker_replaced(to);
+        epoll::WAKERS.clear(to);
     }
     next!(new c"dup3": fn(from => c_int, to => c_int, flags => c_int) -> c_int)
 }

@@ -16,11 +16,11 @@ use libc::{epoll_event, pollfd, sigset_t, timespec};
 use crate::next::{errno, failed, next, replaced, set_errno};
 use crate::theirs::{Marks, is_theirs};
 use crate::wait::{Limit, limit, masked, poll};
-use sets::{Refusal, Sets};
+use sets::Sets;
 
 static SETS: Mutex<Sets> = Mutex::new(Sets::new());
 /// The kernel's sets that have sockets here. All other sets need no lock.
-static MIXED: Marks = Marks::new();
+pub(crate) static MIXED: Marks = Marks::new();
 /// The address of this byte is the event data of wakers. No program has this address.
 static WAKE: u8 = 0;
 
@@ -28,7 +28,7 @@ static WAKE: u8 = 0;
 static CLOSED: Marks = Marks::new();
 static ANY_CLOSED: AtomicBool = AtomicBool::new(false);
 /// The wakers of sets. The program does not know these descriptors and must not close them.
-static WAKERS: Marks = Marks::new();
+pub(crate) static WAKERS: Marks = Marks::new();
 
 /// The sets, without descriptors that were closed.
 fn sets() -> MutexGuard<'static, Sets> {
@@ -64,26 +64,6 @@ pub(crate) fn closed(fd: c_int) {
         CLOSED.set(fd);
         ANY_CLOSED.store(true, Ordering::Release);
     }
-}
-
-/// The sets from `first` to `last` that have sockets here.
-pub(crate) fn within(first: u32, last: u32) -> impl Iterator<Item = c_int> {
-    MIXED.within(first, last)
-}
-
-/// Whether the descriptor is the waker of a set.
-pub(crate) fn is_waker(fd: c_int) -> bool {
-    WAKERS.has(fd)
-}
-
-/// The wakers from `first` to `last`.
-pub(crate) fn wakers_within(first: u32, last: u32) -> impl Iterator<Item = c_int> {
-    WAKERS.within(first, last)
-}
-
-/// Notes that the program replaced a waker by another descriptor.
-pub(crate) fn waker_replaced(fd: c_int) {
-    WAKERS.clear(fd);
 }
 
 /// Adds the waker to the kernel's set (`EPOLL_CTL_ADD`), or checks that the set contains the waker
@@ -149,21 +129,15 @@ fn change(set: c_int, how: c_int, fd: c_int, event: Option<epoll_event>) -> Resu
         sets.begin(set, waker(set)?);
         MIXED.set(set);
     }
-    let asked = || event.map(|e| (e.events, e.u64)).ok_or(Refusal::NoEvent);
-    let done = match how {
+    let asked = || event.map(|e| (e.events, e.u64)).ok_or(libc::EFAULT);
+    match how {
         libc::EPOLL_CTL_ADD => asked().and_then(|(events, data)| sets.add(set, fd, events, data)),
         libc::EPOLL_CTL_MOD => {
             asked().and_then(|(events, data)| sets.modify(set, fd, events, data))
         }
         libc::EPOLL_CTL_DEL => sets.remove(set, fd),
-        _ => Err(Refusal::NoSuchCall),
-    };
-    done.map_err(|refusal| match refusal {
-        Refusal::There => libc::EEXIST,
-        Refusal::NotThere => libc::ENOENT,
-        Refusal::NoEvent => libc::EFAULT,
-        Refusal::NoSuchCall => libc::EINVAL,
-    })?;
+        _ => Err(libc::EINVAL),
+    }?;
     if let Some(fd) = sets.waker(set) {
         wake(fd);
     }
@@ -185,10 +159,7 @@ replaced! {
     if MIXED.has(set) => {
         // SAFETY: the caller's arguments are valid.
         unsafe {
-            match limit(time) {
-                Ok(limit) => wait(set, to, most, limit, mask),
-                Err(error) => failed(error),
-            }
+            limit(time).map_or_else(failed, |limit| wait(set, to, most, limit, mask))
         }
     };
 }

@@ -63,7 +63,9 @@ impl Marks {
     }
 }
 
-static GIVEN: Marks = Marks::new();
+/// The descriptors that librspreload returned. The next file with the number of a closed descriptor
+/// is not librspreload's, so a close clears the mark.
+pub(crate) static GIVEN: Marks = Marks::new();
 
 /// Notes a descriptor that librspreload returned: a stand-in, or a socket of the kernel.
 pub(crate) fn note(fd: c_int) {
@@ -76,11 +78,6 @@ pub(crate) fn note(fd: c_int) {
 /// functions, it is no `/dev/null` any more.
 pub(crate) fn is_theirs(fd: c_int) -> bool {
     GIVEN.has(fd) && is_null_device(fd)
-}
-
-/// Notes that the descriptor is closed: the next file with this number is not librspreload's.
-pub(crate) fn drop_note(fd: c_int) {
-    GIVEN.clear(fd);
 }
 
 /// The descriptors of librspreload from `first` to `last`.

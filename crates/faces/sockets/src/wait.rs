@@ -81,8 +81,8 @@ impl Timer {
         // SAFETY: plain numbers, and a `times` that lives during the call. The calls go directly to
         // the kernel, because no other preloaded function may see this descriptor.
         unsafe {
-            let fd =
-                libc::syscall(libc::SYS_timerfd_create, libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC);
+            let (clock, flags) = (libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC);
+            let fd = libc::syscall(libc::SYS_timerfd_create, clock, flags);
             if fd < 0 {
                 return Err(errno());
             }
@@ -167,11 +167,8 @@ replaced! {
     if unsafe { has_theirs(polls, n) } => {
         // SAFETY: the caller's arguments.
         unsafe {
-            match limit(time) {
-                Ok(limit) => masked(
-                    mask, || poll(core::slice::from_raw_parts_mut(polls, n as usize), limit)),
-                Err(error) => failed(error),
-            }
+            let polls = || core::slice::from_raw_parts_mut(polls, n as usize);
+            limit(time).map_or_else(failed, |limit| masked(mask, || poll(polls(), limit)))
         }
     };
     /// The variant of `ppoll` for `_FORTIFY_SOURCE`.
@@ -325,10 +322,8 @@ pub unsafe extern "C-unwind" fn adverb_sockets_pselect(
     }
     // SAFETY: the caller's arguments.
     unsafe {
-        match limit(time) {
-            Ok(limit) => masked(mask, || select_by_poll(polls, sets, limit)),
-            Err(error) => failed(error),
-        }
+        let wait = |limit| masked(mask, || select_by_poll(polls, sets, limit));
+        limit(time).map_or_else(failed, wait)
     }
 }
 

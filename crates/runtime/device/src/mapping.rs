@@ -54,7 +54,7 @@ impl Mapping {
     /// Memory of a descriptor.
     #[must_use]
     pub fn of_fd(pages: FdPages) -> Self {
-        if pages.is_dma_buf() {
+        if pages.dma_buf {
             DMA_BUF.store(true, Ordering::Release);
         }
         Mapping(Kind::Fd(Arc::new(pages)))
@@ -94,7 +94,7 @@ impl Mapping {
     pub fn addr(&self) -> u64 {
         match &self.0 {
             Kind::Pages(pages) => pages.addr(),
-            Kind::Fd(pages) => pages.addr(),
+            Kind::Fd(pages) => pages.addr,
             Kind::Vouched { addr, .. } | Kind::Joined { addr, .. } => *addr,
         }
     }
@@ -104,7 +104,7 @@ impl Mapping {
     pub fn len(&self) -> u64 {
         match &self.0 {
             Kind::Pages(pages) => pages.len() as u64,
-            Kind::Fd(pages) => pages.len(),
+            Kind::Fd(pages) => pages.len,
             Kind::Vouched { len, .. } | Kind::Joined { len, .. } => *len,
         }
     }
@@ -138,7 +138,7 @@ impl Mapping {
 
     /// Is the memory a DMA-BUF, to and from which neither the kernel nor a peer can copy?
     pub(crate) fn is_dma_buf(&self) -> bool {
-        matches!(&self.0, Kind::Fd(pages) if pages.is_dma_buf())
+        matches!(&self.0, Kind::Fd(pages) if pages.dma_buf)
     }
 
     /// Do `len` bytes at the address `addr` lie inside?

@@ -119,8 +119,8 @@ impl Asker {
         }
         let fds = FdTable::new();
         let any = sys::any_of(&fds)?;
-        let buffer = vec![0; MAX_MESSAGE];
-        Ok(Asker { uid: sys::effective_uid(), fds, any, known: BTreeMap::new(), tag: 0, buffer })
+        let (uid, buffer) = (sys::effective_uid(), vec![0; MAX_MESSAGE]);
+        Ok(Asker { uid, fds, any, known: BTreeMap::new(), tag: 0, buffer })
     }
 
     /// Asks every process, and waits for the replies for at most `wait`. The first page begins at
@@ -139,9 +139,7 @@ impl Asker {
         for asked in self.known.values_mut() {
             (asked.pages, asked.done) = (0, false);
         }
-        let tag = self.tag;
-        let fault = None;
-        let question = &Question { tag, from: first, fault };
+        let question = &Question { tag: self.tag, from: first, fault: None };
         self.known.retain(|_, asked| asked.open || asked.question(question));
         loop {
             self.take_all(first, &mut take);
@@ -152,11 +150,8 @@ impl Asker {
             }
         }
         let late = self.known.iter().filter(|(_, asked)| !asked.done);
-        silent.extend(late.map(|(slot, asked)| Silent {
-            slot: *slot,
-            pid: asked.pid,
-            why: Silence::Late,
-        }));
+        let why = Silence::Late;
+        silent.extend(late.map(|(slot, asked)| Silent { slot: *slot, pid: asked.pid, why }));
         silent
     }
 

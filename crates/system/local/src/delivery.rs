@@ -75,9 +75,7 @@ impl Local {
                         | libc::ENOTCONN
                         | libc::ECONNREFUSED
                         | libc::EBADF,
-                    ) => {
-                        break;
-                    }
+                    ) => break,
                     _ => return Err(Untold::Other(error)),
                 }
             }
@@ -168,10 +166,8 @@ impl Local {
                 Some(libc::EINTR) => {}
                 // The listener's backlog is full, if the listener is a process of this user.
                 Some(libc::EAGAIN) => {
-                    let mut users = owner::holders(|held| held == name).into_keys();
-                    return Err(users
-                        .find(|uid| *uid != self.uid())
-                        .map_or(Untold::Full, Untold::OtherUser));
+                    let other = self.other_holder(name);
+                    return Err(other.map_or(Untold::Full, Untold::OtherUser));
                 }
                 // No process has the name, or its holder does not listen, or the socket type
                 // differs.
@@ -190,9 +186,8 @@ impl Local {
         }
     }
 
-    /// The other user holding a slot's name, if there is one.
-    pub(crate) fn other_owner(&self, slot: Slot) -> Option<u32> {
-        let name = slot::slot_name(self.uid(), slot);
+    /// The other user holding a name, if there is one.
+    pub(crate) fn other_holder(&self, name: &str) -> Option<u32> {
         owner::holders(|held| held == name).into_keys().find(|uid| *uid != self.uid())
     }
 
@@ -403,10 +398,8 @@ impl Local {
             let token = taking.next;
             match sys::watch(&self.incoming.any, &fd, token) {
                 Ok(()) => {
-                    taking.connections.insert(
-                        token,
-                        Taken { fd, pid, used: taking.clock, leaving: false, service },
-                    );
+                    let taken = Taken { fd, pid, used: taking.clock, leaving: false, service };
+                    taking.connections.insert(token, taken);
                 }
                 Err(error) => self.errors.note("watch another process of this host", &error),
             }

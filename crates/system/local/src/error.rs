@@ -8,15 +8,23 @@ use adverb_os::{OsError, User};
 use thiserror::Error;
 
 /// The process with the changed user.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(crate) enum Changed {
+    #[error("this process")]
     Here,
     /// The process with this process id.
+    #[error("process {0} of this host")]
     Peer(i32),
 }
 
 /// A process opened its device as one user and now runs as another user.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error(
+    "{process} opened the device as {} and runs as {} now, so no process of this host accepts a \
+     new connection from this process; open the device after the change of user (setuid, seteuid), \
+     or connect before the change",
+    User(*.opened), User(*.now)
+)]
 pub struct UserChanged {
     pub(crate) process: Changed,
     /// The user that opened the device.
@@ -24,25 +32,6 @@ pub struct UserChanged {
     /// The current effective user.
     pub now: u32,
 }
-
-impl fmt::Display for UserChanged {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.process {
-            Changed::Here => f.write_str("this process")?,
-            Changed::Peer(pid) => write!(f, "process {pid} of this host")?,
-        }
-        write!(
-            f,
-            " opened the device as {} and runs as {} now, so no process of this host accepts a new \
-             connection from this process; open the device after the change of user (setuid, \
-             seteuid), or connect before the change",
-            User(self.opened),
-            User(self.now)
-        )
-    }
-}
-
-impl std::error::Error for UserChanged {}
 
 /// Why a slot, a service or a connection was not available.
 #[derive(Debug, Error)]

@@ -103,12 +103,9 @@ impl Local {
             sys::unwatch(self.incoming.any.own(), old.fd.own());
             self.disown(old.slot());
         }
-        self.own_slot(claim.slot());
-        log::debug!(
-            "the user of the process is now {}, and the slot is {}",
-            User(now),
-            claim.slot()
-        );
+        let slot = claim.slot();
+        self.own_slot(slot);
+        log::debug!("the user of the process is now {}, and the slot is {slot}", User(now));
         self.user.told_apart.store(owner::users_can_be_told_apart(), Release);
         self.user.uid.store(now, Release);
         self.user.named.store(now, Release);

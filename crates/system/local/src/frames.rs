@@ -137,9 +137,8 @@ impl Local {
         owner::each_name(|name, uid| {
             let name = Some(name).filter(|_| uid == self.uid());
             let slot = name.and_then(|name| name.strip_prefix(&common)?.split('+').next());
-            slots.extend(
-                slot.and_then(|slot| slot.parse::<Slot>().ok()).filter(|slot| !self.owns(*slot)),
-            );
+            let slot = slot.and_then(|slot| slot.parse::<Slot>().ok());
+            slots.extend(slot.filter(|slot| !self.owns(*slot)));
         });
         slots.sort_unstable();
         slots.dedup();
@@ -182,14 +181,9 @@ impl Local {
 
     /// Receives the waiting frames of a packet socket.
     pub(crate) fn recv_frames(&self, token: u64, buffer: &mut [u8]) {
-        let found = {
-            let sockets = self.frames.sockets.lock();
-            sockets
-                .iter()
-                .find(|(of, ..)| *of == token)
-                .map(|(_, interface, fd)| (*interface, fd.clone()))
-        };
-        let Some((interface, fd)) = found else { return };
+        let is_it = |(of, ..): &&(u64, u32, Arc<Fd>)| *of == token;
+        let found = self.frames.sockets.lock().iter().find(is_it).cloned();
+        let Some((_, interface, fd)) = found else { return };
         for _ in 0..IN_A_ROW {
             match sys::recv_frame(&fd, buffer) {
                 Ok(Some(framed)) => {

@@ -44,10 +44,8 @@ impl Local {
                 Err(Untold::Full) => std::thread::sleep(Duration::from_micros(200)),
                 Err(Untold::NoOwner) => {
                     // A process may hold the name and not listen.
-                    return Err(self
-                        .other_owner(slot)
-                        .map_or(Untold::NoOwner, Untold::OtherUser)
-                        .into());
+                    let other = self.other_holder(&slot_name(self.uid(), slot));
+                    return Err(other.map_or(Untold::NoOwner, Untold::OtherUser).into());
                 }
                 result => return Ok(result?),
             }

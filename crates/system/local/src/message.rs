@@ -5,8 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::OwnedFd;
 
-use adverb_os::sys;
-use adverb_os::sys::Transit;
+use adverb_os::sys::{self, Transit};
 
 use crate::packet::Envelope;
 use crate::slot::{MAX_SLOT, MIN_SLOT, Slot};
@@ -116,11 +115,7 @@ impl Question {
 
 /// The header of a reply to the question with this tag.
 pub(crate) fn reply_header(tag: u32) -> [u8; REPLY_HEADER] {
-    let mut header = [0; REPLY_HEADER];
-    header[..8].copy_from_slice(&MAGIC);
-    header[8] = KIND_REPLY;
-    header[12..].copy_from_slice(&tag.to_le_bytes());
-    header
+    short_header(KIND_REPLY, tag)
 }
 
 /// Parses a reply: the tag of its question, and the body.
@@ -177,11 +172,7 @@ impl HandshakeMessage {
         let mtu = u32::from_le_bytes(array(bytes, 12)?);
         let nonce = u64::from_le_bytes(array(bytes, 16)?);
         // All slots are kept, so their number is limited, and each must be a possible slot.
-        let slots: Vec<Slot> = bytes[24..]
-            .chunks_exact(2)
-            .take(usize::from(MAX_SLOT) + 1)
-            .map(|b| u16::from_le_bytes([b[0], b[1]]))
-            .collect();
+        let slots: Vec<Slot> = slots_in(&bytes[24..]).take(usize::from(MAX_SLOT) + 1).collect();
         let possible = !slots.is_empty()
             && slots.len() <= usize::from(MAX_SLOT)
             && slots.iter().all(|slot| (MIN_SLOT..=MAX_SLOT).contains(slot));
@@ -235,10 +226,15 @@ pub(crate) fn answer(nonce: u64, index: u32, slots: &[Slot]) -> Vec<u8> {
 
 /// The header of a message with a frame.
 pub(crate) fn frame_header(interface: u32) -> [u8; FRAME_HEADER] {
-    let mut header = [0; FRAME_HEADER];
+    short_header(KIND_FRAME, interface)
+}
+
+/// A header with one number.
+fn short_header(kind: u8, number: u32) -> [u8; 16] {
+    let mut header = [0; 16];
     header[..8].copy_from_slice(&MAGIC);
-    header[8] = KIND_FRAME;
-    header[12..].copy_from_slice(&interface.to_le_bytes());
+    header[8] = kind;
+    header[12..].copy_from_slice(&number.to_le_bytes());
     header
 }
 
@@ -246,10 +242,9 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at + N)?.try_into().ok()
 }
 
-/// Parses a frame message after a check of its kind: the interface, and the bytes.
-fn parse_frame(bytes: &[u8]) -> Option<(u32, &[u8])> {
-    let interface = u32::from_le_bytes(array(bytes, 12)?);
-    bytes.get(FRAME_HEADER..).map(|frame| (interface, frame))
+/// The slots in the rest of a message.
+fn slots_in(bytes: &[u8]) -> impl Iterator<Item = Slot> {
+    bytes.chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]]))
 }
 
 fn ip_at(bytes: &[u8], at: usize, v6: bool) -> Option<IpAddr> {
@@ -263,20 +258,19 @@ pub fn parse(bytes: &[u8]) -> Option<Message<'_>> {
         return None;
     }
     let kind = *bytes.get(8)?;
-    if kind == KIND_ANSWER {
-        let nonce = u64::from_le_bytes(array(bytes, 9)?);
-        let index = u32::from_le_bytes(array(bytes, 17)?);
-        let slots = bytes[21..].chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]])).collect();
-        return Some(Message::Answer { nonce, index, slots });
-    }
-    if kind == KIND_FRAME {
-        return parse_frame(bytes).map(|(interface, bytes)| Message::Frame { interface, bytes });
-    }
-    if kind == KIND_HANDSHAKE {
-        return HandshakeMessage::parse(bytes).map(Message::Handshake);
-    }
-    if kind == KIND_QUESTION {
-        return Question::parse(bytes).map(Message::Question);
+    match kind {
+        KIND_ANSWER => {
+            let nonce = u64::from_le_bytes(array(bytes, 9)?);
+            let index = u32::from_le_bytes(array(bytes, 17)?);
+            return Some(Message::Answer { nonce, index, slots: slots_in(&bytes[21..]).collect() });
+        }
+        KIND_FRAME => {
+            let interface = u32::from_le_bytes(array(bytes, 12)?);
+            return Some(Message::Frame { interface, bytes: bytes.get(FRAME_HEADER..)? });
+        }
+        KIND_HANDSHAKE => return HandshakeMessage::parse(bytes).map(Message::Handshake),
+        KIND_QUESTION => return Question::parse(bytes).map(Message::Question),
+        _ => {}
     }
     let v6 = match *bytes.get(9)? {
         4 => false,

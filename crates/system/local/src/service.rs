@@ -28,21 +28,12 @@ const MOST_ASKED: usize = 64;
 /// A service id bound among the processes of this user in this network namespace. Dropping the
 /// claim frees the service id.
 pub struct ServiceClaim {
-    service: u64,
-    at: Option<IpAddr>,
+    /// The service id.
+    pub service: u64,
+    /// The address of the claim; `None`: all addresses.
+    pub at: Option<IpAddr>,
     /// Bound to the name of the claim, and not used otherwise.
     _name: Fd,
-}
-
-impl ServiceClaim {
-    /// The service id.
-    pub fn service(&self) -> u64 {
-        self.service
-    }
-    /// The address of the claim; `None`: all addresses.
-    pub fn at(&self) -> Option<IpAddr> {
-        self.at
-    }
 }
 
 impl std::fmt::Debug for ServiceClaim {
@@ -180,9 +171,7 @@ impl Local {
                     return Delivery::Done;
                 }
                 Err(Untold::Full) => return Delivery::Full,
-                Err(
-                    Untold::NoOwner | Untold::OtherUser(_) | Untold::Changed(_) | Untold::Other(_),
-                ) => {}
+                Err(_) => {}
             }
         }
         Delivery::NoOwner

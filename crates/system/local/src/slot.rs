@@ -63,12 +63,8 @@ impl SlotClaim {
             }
         }
         let slot_of = slot_of_name(uid);
-        let holders = owner::holders(|name| slot_of(name).is_some());
-        Err(LocalError::NoFreeSlot {
-            slots: SLOTS as usize,
-            uid,
-            holders: holders.into_iter().collect(),
-        })
+        let holders = owner::holders(|name| slot_of(name).is_some()).into_iter().collect();
+        Err(LocalError::NoFreeSlot { slots: SLOTS as usize, uid, holders })
     }
 
     /// The slot.

@@ -1,5 +1,6 @@
 //! Checks at registration whether memory is mapped, as pinning in a driver does.
 use crate::sys::{self, page_size};
+use libc::{MADV_POPULATE_READ, MADV_POPULATE_WRITE};
 use nix::errno::Errno;
 use std::sync::OnceLock;
 use thiserror::Error;
@@ -14,10 +15,6 @@ pub enum MemoryCheckError {
     #[error("the pages could not be brought into memory")]
     OutOfMemory,
 }
-
-/// `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE` (Linux 5.14).
-const POPULATE_READ: libc::c_int = 22;
-const POPULATE_WRITE: libc::c_int = 23;
 
 /// Shorter ranges are populated without checking the available memory.
 const MUCH: u64 = 64 << 20;
@@ -66,7 +63,7 @@ pub fn check_memory(addr: u64, len: u64, writable: bool) -> Result<(), MemoryChe
             _ => {}
         }
     }
-    let advice = if writable { POPULATE_WRITE } else { POPULATE_READ };
+    let advice = if writable { MADV_POPULATE_WRITE } else { MADV_POPULATE_READ };
     for _ in 0..16 {
         // SAFETY: populating changes no contents and unmaps nothing, whatever the range; a bad
         // range is an error.
@@ -81,10 +78,7 @@ pub fn check_memory(addr: u64, len: u64, writable: bool) -> Result<(), MemoryChe
             Errno::EFAULT | Errno::EHWPOISON => return Err(MemoryCheckError::NotMapped),
             // ENOMEM means "not mapped" or "no memory"; mincore tells the two apart.
             Errno::ENOMEM => {
-                return Err(match check_old(start, end, page) {
-                    Err(_) => MemoryCheckError::NotMapped,
-                    Ok(()) => MemoryCheckError::OutOfMemory,
-                });
+                return check_old(start, end, page).and(Err(MemoryCheckError::OutOfMemory));
             }
             _ => return Err(MemoryCheckError::NotMapped),
         }
@@ -99,7 +93,7 @@ fn has_populate() -> bool {
         let here = 0u8;
         let page = (&raw const here as u64) & !(page_size() - 1);
         // SAFETY: populating for reading changes nothing.
-        unsafe { sys::advise(page, page_size(), POPULATE_READ) }.is_ok()
+        unsafe { sys::advise(page, page_size(), MADV_POPULATE_READ) }.is_ok()
     })
 }
 

@@ -202,10 +202,8 @@ impl<I: Iterator<Item = (u64, u64)>> Cursor<I> {
         while self.pieces.len() < PIECES {
             let Some((addr, len)) = self.rest.next() else { break };
             if len > 0 {
-                self.pieces.push(libc::iovec {
-                    iov_base: addr as *mut libc::c_void,
-                    iov_len: len as usize,
-                });
+                let iov_base = addr as *mut libc::c_void;
+                self.pieces.push(libc::iovec { iov_base, iov_len: len as usize });
             }
         }
         &self.pieces

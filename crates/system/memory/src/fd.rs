@@ -14,9 +14,13 @@ const HUGETLBFS_MAGIC: libc::__fsword_t = 0x9584_58f6;
 pub struct FdPages {
     start: u64,
     mapped: u64,
-    addr: u64,
-    len: u64,
-    dma_buf: bool,
+    /// The first address.
+    pub addr: u64,
+    /// The length in bytes.
+    pub len: u64,
+    /// Whether the memory is a DMA-BUF. The size of a DMA-BUF never changes, and the kernel's
+    /// copying calls do not work on its mappings. A file may be truncated at any time.
+    pub dma_buf: bool,
 }
 
 /// Why mapping a descriptor's memory failed.
@@ -68,27 +72,6 @@ impl FdPages {
         // SAFETY: the mapping made just now; the advice changes no contents.
         let _ = unsafe { sys::advise(start, mapped, libc::MADV_DONTFORK) };
         Ok(FdPages { start, mapped, addr: start + within, len, dma_buf })
-    }
-    /// The first address.
-    #[must_use]
-    pub fn addr(&self) -> u64 {
-        self.addr
-    }
-    /// The length in bytes.
-    #[must_use]
-    pub fn len(&self) -> u64 {
-        self.len
-    }
-    /// Whether the length is 0.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-    /// Whether the memory is a DMA-BUF. The size of a DMA-BUF never changes, and the kernel's
-    /// copying calls do not work on its mappings. A file may be truncated at any time.
-    #[must_use]
-    pub fn is_dma_buf(&self) -> bool {
-        self.dma_buf
     }
     /// The kind of ranges in this memory.
     #[must_use]
@@ -142,7 +125,7 @@ mod tests {
         let again = FdPages::new(fd.as_raw_fd(), 0, 12288, false).unwrap();
         drop(fd);
         let range =
-            |p: &FdPages, at: u64| Range { addr: p.addr() + at, len: 4, kind: p.range_kind() };
+            |p: &FdPages, at: u64| Range { addr: p.addr + at, len: 4, kind: p.range_kind() };
         HostMemory.write(range(&pages, 4996), b"last").unwrap();
         let mut got = [0; 4];
         HostMemory.read(range(&again, 4100 + 4996), &mut got).unwrap();
@@ -156,7 +139,7 @@ mod tests {
         let pages = FdPages::new(fd.as_raw_fd(), 0, 8192, true).unwrap();
         // SAFETY: no memory is passed.
         assert_eq!(unsafe { libc::ftruncate(fd.as_raw_fd(), 0) }, 0);
-        let range = Range { addr: pages.addr(), len: 4, kind: pages.range_kind() };
+        let range = Range { addr: pages.addr, len: 4, kind: pages.range_kind() };
         assert!(HostMemory.read(range, &mut [0; 4]).is_err());
     }
 

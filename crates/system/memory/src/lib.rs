@@ -132,10 +132,9 @@ pub fn copy(from: Range, to: Range) -> Result<(), MemoryFault> {
     debug_assert_eq!(from.len, to.len);
     match (from.kind, to.kind) {
         (RangeKind::Mapped, RangeKind::Mapped) => {
+            let (start, end) = (from.addr as *const u8, to.addr as *mut u8);
             // SAFETY: both ranges are in mappings of the device (crate docs).
-            unsafe {
-                std::ptr::copy(from.addr as *const u8, to.addr as *mut u8, from.len as usize)
-            };
+            unsafe { std::ptr::copy(start, end, from.len as usize) };
             return Ok(());
         }
         (RangeKind::OnDemand, RangeKind::Mapped | RangeKind::OnDemand) => {

@@ -205,12 +205,8 @@ fn parse_line(line: &[u8]) -> Option<Vma> {
     let (major, minor) = field()?.split_once(':')?;
     let inode = field()?.trim().parse().ok()?;
     let flags = [(b'r', READ), (b'w', WRITE), (b'x', EXEC), (b's', SHARED)];
-    let flags = rights
-        .iter()
-        .zip(flags)
-        .filter(|(is, (letter, _))| *is == letter)
-        .map(|(_, (_, flag))| flag)
-        .sum();
+    let set = rights.iter().zip(flags).filter(|(is, (letter, _))| *is == letter);
+    let flags = set.map(|(_, (_, flag))| flag).sum();
     let file = FileId { major: half(major)?, minor: half(minor)?, inode };
     Some(Vma { start: hex(start)?, end: hex(end)?, flags, file, offset })
 }

@@ -15,18 +15,11 @@ pub struct Pages {
     len: usize,
 }
 
+/// `of_program`: mapped as memory of a program, for tests.
 #[derive(Debug)]
 enum Kind {
-    Private {
-        start: u64,
-        mapped: u64,
-    },
+    Private { start: u64, mapped: u64, of_program: bool },
     Shared(OwnPages),
-    /// Mapped as memory of a program, for tests.
-    Program {
-        start: u64,
-        mapped: u64,
-    },
 }
 
 impl Pages {
@@ -45,7 +38,7 @@ impl Pages {
         }
         // SAFETY: a new anonymous mapping at an address of the kernel's choice disturbs nothing.
         let start = unsafe { sys::map(At::Anywhere, mapped, RW, libc::MAP_PRIVATE, None) }?;
-        Ok(Pages { kind: Kind::Private { start, mapped }, len })
+        Ok(Pages { kind: Kind::Private { start, mapped, of_program: false }, len })
     }
     /// As [`Pages::new`], shareable with peers, and aligned to `align`, a power of two, as well.
     ///
@@ -65,17 +58,19 @@ impl Pages {
         file: Option<&'static SharedFile>,
     ) -> Result<(Self, bool), Errno> {
         let mut pages = Pages::new(len)?;
-        let Kind::Private { start, mapped } = pages.kind else { return Err(Errno::EINVAL) };
+        let Kind::Private { start, mapped, of_program } = &mut pages.kind else {
+            return Err(Errno::EINVAL);
+        };
+        *of_program = true;
         // SAFETY: mapped just now, anonymous, and not known to any other code.
-        let shared = file.is_some_and(|file| unsafe { file.share_fresh(start, mapped) });
-        pages.kind = Kind::Program { start, mapped };
+        let shared = file.is_some_and(|file| unsafe { file.share_fresh(*start, *mapped) });
         Ok((pages, shared))
     }
     /// The kind of ranges in these pages.
     #[must_use]
     pub fn range_kind(&self) -> RangeKind {
         match self.kind {
-            Kind::Program { .. } => RangeKind::OnDemand,
+            Kind::Private { of_program: true, .. } => RangeKind::OnDemand,
             _ => RangeKind::Mapped,
         }
     }
@@ -83,7 +78,7 @@ impl Pages {
     #[must_use]
     pub fn offset(&self) -> Option<u64> {
         match &self.kind {
-            Kind::Private { .. } | Kind::Program { .. } => None,
+            Kind::Private { .. } => None,
             Kind::Shared(pages) => Some(pages.offset),
         }
     }
@@ -91,7 +86,7 @@ impl Pages {
     #[must_use]
     pub fn addr(&self) -> u64 {
         match &self.kind {
-            Kind::Private { start, .. } | Kind::Program { start, .. } => *start,
+            Kind::Private { start, .. } => *start,
             Kind::Shared(pages) => pages.start,
         }
     }
@@ -106,15 +101,9 @@ impl Pages {
         self.len == 0
     }
     fn range(&self, offset: usize, len: usize) -> Option<Range> {
-        let end = offset.checked_add(len)?;
-        if end > self.len {
-            return None;
-        }
-        Some(Range {
-            addr: self.addr() + offset as u64,
-            len: u32::try_from(len).ok()?,
-            kind: self.range_kind(),
-        })
+        offset.checked_add(len).filter(|end| *end <= self.len)?;
+        let (addr, len) = (self.addr() + offset as u64, u32::try_from(len).ok()?);
+        Some(Range { addr, len, kind: self.range_kind() })
     }
     /// Copies bytes in; `false` if the range exceeds the pages.
     #[must_use]
@@ -130,18 +119,12 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        match self.kind {
-            Kind::Program { start, mapped } => {
-                if SharedFile::current().is_none_or(|file| file.release(start, mapped)) {
-                    // SAFETY: exactly the mapping made in `new`, or its replacement.
-                    let _ = unsafe { sys::unmap(start, mapped) };
-                }
-            }
-            Kind::Private { start, mapped } => {
-                // SAFETY: exactly the mapping made in `new`; no reference into it was given out.
-                let _ = unsafe { sys::unmap(start, mapped) };
-            }
-            Kind::Shared(_) => {}
+        if let Kind::Private { start, mapped, of_program } = self.kind
+            && (!of_program || SharedFile::current().is_none_or(|file| file.release(start, mapped)))
+        {
+            // SAFETY: exactly the mapping made in `new`, or its replacement; no reference into it
+            // was given out.
+            let _ = unsafe { sys::unmap(start, mapped) };
         }
     }
 }

@@ -109,13 +109,8 @@ impl PeerMemory {
             base
         };
         let base = NonNull::new(base as *mut u8).ok_or(PeerError::Bounds)?;
-        Ok(Window {
-            base,
-            mapped,
-            skip: (offset - start) as usize,
-            len,
-            owner: ProcessIdentity::current(),
-        })
+        let (skip, owner) = ((offset - start) as usize, ProcessIdentity::current());
+        Ok(Window { base, mapped, skip, len, owner })
     }
 
     /// Copies bytes at `offset` out. A hole reads as zeroes and stays a hole. Reading through a
@@ -131,7 +126,7 @@ impl PeerMemory {
             match nix::sys::uio::pread(self.fd()?, &mut to[done..], at.cast_signed()) {
                 Ok(0) => return Err(PeerError::Bounds),
                 Ok(n) => done += n,
-                Err(nix::errno::Errno::EINTR) => {}
+                Err(Errno::EINTR) => {}
                 Err(e) => return Err(PeerError::Kernel(e)),
             }
         }

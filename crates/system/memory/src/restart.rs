@@ -114,12 +114,9 @@ impl<'a> Guard<'a> {
     #[inline]
     #[must_use]
     pub fn new(first: (&'a AtomicU64, u64), second: (&'a AtomicU64, u64)) -> Self {
-        let look = Look {
-            first: first.0.as_ptr(),
-            first_value: first.1,
-            second: second.0.as_ptr(),
-            second_value: second.1,
-        };
+        let ((first, first_value), (second, second_value)) = (first, second);
+        let (first, second) = (first.as_ptr(), second.as_ptr());
+        let look = Look { first, first_value, second, second_value };
         Guard { look, slot: slot(), words: std::marker::PhantomData }
     }
 

@@ -72,9 +72,7 @@ impl Machine {
     fn left(self, strict: bool) -> Option<u64> {
         let there = self.available?.saturating_add(self.swap.unwrap_or(0));
         let promised = self.limit.zip(self.promised).filter(|_| strict);
-        Some(
-            promised.map_or(there, |(limit, set_aside)| there.min(limit.saturating_sub(set_aside))),
-        )
+        Some(promised.map_or(there, |(limit, used)| there.min(limit.saturating_sub(used))))
     }
 }
 
@@ -88,11 +86,8 @@ fn tightest(line: &str, groups: &str) -> Option<u64> {
         let root = if exists(&unified) { unified } else { Path::of(format_args!("{groups}"))? };
         (root, "memory.max", "memory.current")
     } else if controllers.split(',').any(|name| name == "memory") {
-        (
-            Path::of(format_args!("{groups}/memory"))?,
-            "memory.limit_in_bytes",
-            "memory.usage_in_bytes",
-        )
+        let root = Path::of(format_args!("{groups}/memory"))?;
+        (root, "memory.limit_in_bytes", "memory.usage_in_bytes")
     } else {
         return None;
     };

@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 ///
 /// # Safety
 /// As for the system call.
-#[cfg(target_arch = "x86_64")]
 pub(crate) unsafe fn call(number: i64, args: [u64; 6]) -> Result<u64, Errno> {
     let result: i64;
-    // SAFETY: the kernel's calling convention. The call changes rax, rcx and r11, and the memory
-    // named by its arguments.
+    // SAFETY: the kernel's calling convention. The call changes rax, rcx and r11 (x86-64) or x0
+    // (aarch64), and the memory named by its arguments.
     unsafe {
+        #[cfg(target_arch = "x86_64")]
         core::arch::asm!(
             "syscall",
             inlateout("rax") number => result,
@@ -28,21 +28,7 @@ pub(crate) unsafe fn call(number: i64, args: [u64; 6]) -> Result<u64, Errno> {
             lateout("rcx") _, lateout("r11") _,
             options(nostack),
         );
-    }
-    answer(result)
-}
-
-/// Makes a system call by the machine instruction. The C library's `syscall` is a name that
-/// programs and our preload replace, too.
-///
-/// # Safety
-/// As for the system call.
-#[cfg(target_arch = "aarch64")]
-pub(crate) unsafe fn call(number: i64, args: [u64; 6]) -> Result<u64, Errno> {
-    let result: i64;
-    // SAFETY: the kernel's calling convention. The call changes x0, and the memory named by its
-    // arguments.
-    unsafe {
+        #[cfg(target_arch = "aarch64")]
         core::arch::asm!(
             "svc 0",
             in("x8") number,
@@ -81,6 +67,11 @@ fn bits(n: i32) -> u64 {
     u64::from(n.cast_unsigned())
 }
 
+/// The number of a descriptor, as an argument.
+fn fd_bits(fd: RawFd) -> u64 {
+    i64::from(fd).cast_unsigned()
+}
+
 /// `mprotect`.
 ///
 /// # Safety
@@ -102,19 +93,13 @@ pub(crate) unsafe fn transfer(
     offset: u64,
 ) -> Result<u64, Errno> {
     // SAFETY: the contract of this function.
-    unsafe { call(number, [i64::from(fd).cast_unsigned(), addr, len, offset, 0, 0]) }
+    unsafe { call(number, [fd_bits(fd), addr, len, offset, 0, 0]) }
 }
 
 /// Opens a file for reading. Not a cancellation point, and neither are [`transfer`] and [`close`].
 pub(crate) fn open(path: &CStr) -> Result<RawFd, Errno> {
-    let args = [
-        i64::from(libc::AT_FDCWD).cast_unsigned(),
-        path.as_ptr() as u64,
-        bits(libc::O_RDONLY | libc::O_CLOEXEC),
-        0,
-        0,
-        0,
-    ];
+    let flags = bits(libc::O_RDONLY | libc::O_CLOEXEC);
+    let args = [fd_bits(libc::AT_FDCWD), path.as_ptr() as u64, flags, 0, 0, 0];
     // SAFETY: the path is NUL-terminated.
     unsafe { call(libc::SYS_openat, args) }.map(|fd| fd as RawFd)
 }
@@ -122,7 +107,7 @@ pub(crate) fn open(path: &CStr) -> Result<RawFd, Errno> {
 /// `close`.
 pub(crate) fn close(fd: RawFd) {
     // SAFETY: affects only the descriptor, which the caller owns.
-    let _ = unsafe { call(libc::SYS_close, [i64::from(fd).cast_unsigned(), 0, 0, 0, 0, 0]) };
+    let _ = unsafe { call(libc::SYS_close, [fd_bits(fd), 0, 0, 0, 0, 0]) };
 }
 
 /// `mmap` with the flags for `at`. `file` is a descriptor and an offset; `None` is anonymous
@@ -144,14 +129,10 @@ pub(crate) unsafe fn map(
     };
     let (fd, offset) = file.unwrap_or((-1, 0));
     let anonymous = if file.is_none() { libc::MAP_ANONYMOUS } else { 0 };
-    let flags = flags | fixed | anonymous;
+    let flags = bits(flags | fixed | anonymous);
+    let args = [addr, len, bits(prot), flags, fd_bits(fd), offset];
     // SAFETY: the contract of this function; a new mapping elsewhere disturbs nothing.
-    let got = unsafe {
-        call(
-            libc::SYS_mmap,
-            [addr, len, bits(prot), bits(flags), i64::from(fd).cast_unsigned(), offset],
-        )
-    }?;
+    let got = unsafe { call(libc::SYS_mmap, args) }?;
     if matches!(at, At::Free(addr) if addr != got) {
         // SAFETY: the mapping made just now. Kernels before 4.17 take the address for a hint.
         let _ = unsafe { unmap(got, len) };
@@ -183,13 +164,8 @@ pub(crate) fn map_aligned(
         if align <= page_size() {
             return map(At::Anywhere, len, RW, libc::MAP_SHARED, Some(file));
         }
-        let at = map(
-            At::Anywhere,
-            room,
-            libc::PROT_NONE,
-            libc::MAP_PRIVATE | libc::MAP_NORESERVE,
-            None,
-        )?;
+        let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
+        let at = map(At::Anywhere, room, libc::PROT_NONE, flags, None)?;
         let start = (at - rest).next_multiple_of(align) + rest;
         let mapped = map(At::Over(start), len, RW, libc::MAP_SHARED, Some(file));
         let (first, last) = if mapped.is_ok() { (start, start + len) } else { (at, at) };
@@ -266,7 +242,7 @@ pub(crate) fn punch(fd: RawFd, offset: u64, len: u64) -> Result<(), Errno> {
     for _ in 0..64 {
         // By the instruction: the C library's function is a cancellation point, and the callers,
         // the program's `free` and `madvise`, are not.
-        let args = [i64::from(fd).cast_unsigned(), bits(mode), offset, len, 0, 0];
+        let args = [fd_bits(fd), bits(mode), offset, len, 0, 0];
         // SAFETY: affects only the file.
         match unsafe { call(libc::SYS_fallocate, args) } {
             Err(Errno::EINTR) => {}

@@ -92,16 +92,9 @@ pub(crate) fn lines_of<const N: usize>(
     // Skipping the rest of a long line.
     let mut skips = false;
     loop {
+        let (to, room) = (text[len..].as_mut_ptr() as u64, (N - len) as u64);
         // SAFETY: reads into the rest of the array.
-        let read = unsafe {
-            sys::transfer(
-                libc::SYS_pread64,
-                fd,
-                text[len..].as_mut_ptr() as u64,
-                (N - len) as u64,
-                at,
-            )
-        };
+        let read = unsafe { sys::transfer(libc::SYS_pread64, fd, to, room, at) };
         match read {
             Ok(n) => (len, at) = (len + n as usize, at + n),
             Err(Errno::EINTR) => continue,
@@ -164,17 +157,9 @@ pub(crate) fn warn(text: fmt::Arguments<'_>) {
         return;
     }
     let Some(line) = Path::of(format_args!("adverb: warn: {text}\n")) else { return };
-    let text = line.as_str();
+    let (at, len) = (line.as_str().as_ptr() as u64, line.as_str().len() as u64);
     // SAFETY: the bytes of the line.
-    let _ = unsafe {
-        sys::transfer(
-            libc::SYS_write,
-            libc::STDERR_FILENO,
-            text.as_ptr() as u64,
-            text.len() as u64,
-            0,
-        )
-    };
+    let _ = unsafe { sys::transfer(libc::SYS_write, libc::STDERR_FILENO, at, len, 0) };
 }
 
 #[cfg(test)]

@@ -1,12 +1,9 @@
 //! The machine's interfaces in this network namespace, as reported by the kernel. `/sys/class/net`
 //! may show another namespace.
-use crate::sys::netlink;
+use crate::sys::netlink::{self, IFINFOMSG};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, UdpSocket};
-
-/// Bytes before the attributes of an answer: `ifinfomsg`.
-const IFINFOMSG: usize = 16;
 
 pub use netlink::InterfaceNews;
 

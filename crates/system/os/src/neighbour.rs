@@ -9,23 +9,17 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use crate::owner::ip_of;
-use crate::sys::netlink;
+use libc::{NUD_DELAY, NUD_NOARP, NUD_PERMANENT, NUD_PROBE, NUD_REACHABLE, NUD_STALE};
 
-/// Bytes of the fixed parts of messages, as in the kernel's headers.
-const RTMSG: usize = 12;
+use crate::owner::ip_of;
+use crate::sys::netlink::{self, IFINFOMSG, RTMSG};
+
+/// Bytes of the fixed part of a message about a neighbour, as in the kernel's headers.
 const NDMSG: usize = 12;
-const IFINFOMSG: usize = 16;
-/// The attributes with the address of a neighbour, and with its hardware address.
-const NDA_DST: u16 = 1;
-const NDA_LLADDR: u16 = 2;
-/// States with a usable hardware address of the neighbour: reachable, stale, delay, probe, no ARP,
-/// permanent.
-const VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
-/// State of a neighbour that the kernel asks for.
-const INCOMPLETE: u16 = 0x01;
-/// State of a neighbour that has not answered.
-const FAILED: u16 = 0x20;
+/// States of a neighbour: asked for, without an answer, and all with a usable hardware address.
+const INCOMPLETE: u16 = libc::NUD_INCOMPLETE;
+const FAILED: u16 = libc::NUD_FAILED;
+const VALID: u16 = NUD_REACHABLE | NUD_STALE | NUD_DELAY | NUD_PROBE | NUD_NOARP | NUD_PERMANENT;
 /// The first pause between two looks at the state of a neighbour.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 /// The longest of these pauses.
@@ -36,25 +30,15 @@ const DISCARD: u16 = 9;
 /// Whether the kernel has everything needed to send packets to `destination`, as far as it says.
 #[must_use]
 pub fn neighbour_is_known(destination: SocketAddr) -> bool {
-    match unknown(destination) {
-        Ok(unknown) => unknown.is_none(),
-        Err(error) => {
-            log::debug!("the kernel does not say how {} is reached: {error}", destination.ip());
-            true
-        }
-    }
+    unknown(destination).is_none()
 }
 
-/// Makes the kernel look for the neighbour on the way from `source` to `destination`.
-pub fn ask_neighbour(source: IpAddr, destination: SocketAddr) {
+/// Makes the kernel look for the neighbour on the way from `source` to `destination`. `false`: the
+/// kernel refuses.
+pub fn ask_neighbour(source: IpAddr, destination: SocketAddr) -> bool {
     // A failed send only means that the neighbour is unreachable.
-    if let Err(error) = ask(source, destination) {
-        log::debug!("{} is not asked for: {error}", destination.ip());
-    }
-}
-
-fn ask(source: IpAddr, destination: SocketAddr) -> io::Result<()> {
-    toward(source, destination)?.send(&[]).map(drop)
+    let asked = toward(source, destination).and_then(|socket| socket.send(&[]));
+    asked.inspect_err(|e| log::debug!("{} is not asked for: {e}", destination.ip())).is_ok()
 }
 
 /// Why no packet can reach a destination, by the kernel's answer.
@@ -75,8 +59,7 @@ pub enum NoWay {
 /// The kernel has no route, or no neighbour has answered.
 pub fn find_neighbour(source: IpAddr, destination: SocketAddr) -> Result<(), NoWay> {
     let Some((hop, interface)) = unknown_from(source, destination)? else { return Ok(()) };
-    if let Err(error) = ask(source, destination) {
-        log::debug!("{} is not asked for: {error}", destination.ip());
+    if !ask_neighbour(source, destination) {
         return Ok(());
     }
     let mut pause = FIRST_PAUSE;
@@ -113,10 +96,7 @@ fn unknown_from(source: IpAddr, destination: SocketAddr) -> Result<Option<(IpAdd
             _ => Ok(None),
         };
     }
-    Ok(unknown(destination).unwrap_or_else(|error| {
-        log::debug!("the kernel does not say how {} is reached: {error}", destination.ip());
-        None
-    }))
+    Ok(unknown(destination))
 }
 
 /// A socket for datagrams from `source` to `destination`, which get no answer. The kernel looks up
@@ -134,11 +114,17 @@ fn toward(source: IpAddr, destination: SocketAddr) -> io::Result<UdpSocket> {
 }
 
 /// The next hop to a destination and its interface, if the kernel does not know the hop's hardware
-/// address.
-fn unknown(destination: SocketAddr) -> io::Result<Option<(IpAddr, u32)>> {
-    let Some((hop, interface)) = next_hop(destination)? else { return Ok(None) };
-    let unknown = state(hop, interface)? & VALID == 0 && asks(interface)?;
-    Ok(unknown.then_some((hop, interface)))
+/// address. `None` also if the kernel does not answer.
+fn unknown(destination: SocketAddr) -> Option<(IpAddr, u32)> {
+    let look = || -> io::Result<_> {
+        let Some((hop, interface)) = next_hop(destination)? else { return Ok(None) };
+        let unknown = state(hop, interface)? & VALID == 0 && asks(interface)?;
+        Ok(unknown.then_some((hop, interface)))
+    };
+    look().unwrap_or_else(|error| {
+        log::debug!("the kernel does not say how {} is reached: {error}", destination.ip());
+        None
+    })
 }
 
 /// The next hop of packets, and the interface to it. `None`: the packets leave through no link, or
@@ -182,7 +168,7 @@ fn entry(ip: IpAddr, interface: u32) -> io::Result<Vec<u8>> {
     let (family, bytes) = netlink::parts_of(ip);
     request[0] = family;
     request[4..8].copy_from_slice(&interface.to_ne_bytes());
-    netlink::put_attribute(&mut request, NDA_DST, &bytes);
+    netlink::put_attribute(&mut request, libc::NDA_DST, &bytes);
     match netlink::get(libc::NETLINK_ROUTE, libc::RTM_GETNEIGH, &request) {
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(Vec::new()),
         answer => answer,
@@ -196,7 +182,7 @@ pub fn ethernet_address(ip: IpAddr, interface: u32) -> Option<[u8; 6]> {
     let entry = entry(ip, interface).ok()?;
     let state = u16::from_ne_bytes(*entry.get(8..10)?.first_chunk::<2>()?);
     let mut attributes = netlink::attributes(entry.get(NDMSG..)?);
-    let (_, address) = attributes.find(|(kind, _)| *kind == NDA_LLADDR)?;
+    let (_, address) = attributes.find(|(kind, _)| *kind == libc::NDA_LLADDR)?;
     (state & VALID != 0).then_some(address.try_into().ok()?)
 }
 

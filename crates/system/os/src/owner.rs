@@ -9,7 +9,8 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 
 use crate::detection::{Detection, IFADDRMSG};
-use crate::sys::{self, Fd, netlink};
+use crate::sys::netlink::{self, RTMSG};
+use crate::sys::{self, Fd};
 
 /// The kernel's default number for users unknown in the process's user namespace.
 const OVERFLOW_UID: u32 = 65534;
@@ -23,7 +24,6 @@ const UNIX_DIAG_UID: u16 = 7;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 /// Bytes before the attributes of an answer.
 const UNIX_DIAG_MSG: usize = 16;
-const RTMSG: usize = 12;
 
 /// Whether this process can tell its own user apart from all other users. Not possible if its user
 /// is the overflow user, and its user namespace does not map all users: the kernel then shows other
@@ -214,7 +214,7 @@ pub fn local_ranges() -> io::Result<(Ranges, Vec<IpAddr>)> {
                         || *kind == libc::IFA_ADDRESS && item[0] == libc::AF_INET6 as u8
                 })
                 .filter_map(|(_, value)| ip_of(value))
-                .map(|ip| (ip, whole(ip))),
+                .map(|ip| (ip, if ip.is_ipv4() { 32 } else { 128 })),
         );
     })?;
     for family in [libc::AF_INET, libc::AF_INET6] {
@@ -240,15 +240,8 @@ pub fn local_ranges() -> io::Result<(Ranges, Vec<IpAddr>)> {
 }
 
 pub fn ip_of(bytes: &[u8]) -> Option<IpAddr> {
-    match bytes.len() {
-        4 => bytes.first_chunk::<4>().map(|b| IpAddr::from(*b)),
-        16 => bytes.first_chunk::<16>().map(|b| IpAddr::from(*b)),
-        _ => None,
-    }
-}
-
-fn whole(ip: IpAddr) -> u8 {
-    if ip.is_ipv4() { 32 } else { 128 }
+    let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
 }
 
 /// Whether the address is in one of the ranges.

@@ -28,10 +28,8 @@ pub use datagram::{
     DATAGRAM, MAX_DATAGRAMS, Received, RecvVec, SOL_UDP, SendOptions, UDP_GRO, UDP_NO_CHECK6_RX,
     send,
 };
-pub use ending::close_received;
-pub use ending::end_connection;
-pub use fd::OwnFd;
-pub use fd::{FD_LIMIT, Fd, FdTable};
+pub use ending::{close_received, end_connection};
+pub use fd::{FD_LIMIT, Fd, FdTable, OwnFd};
 pub use group::{join_group, multicast_interface, no_groups};
 pub use local::{
     EVENTS, Local, accept, any_of, break_off, connect, is_local_stream, listen, message_socket,
@@ -44,13 +42,11 @@ pub use options::{
 };
 pub use packet::{packet_socket, recv_frame, send_frame};
 pub use process::{
-    ask_for_page, await_signal, chosen, has_capabilities, process_end, short_slices,
-    signals_interrupt, signals_restart,
+    ask_for_page, await_signal, chosen, effective_uid, has_capabilities, only_uid, process_end,
+    short_slices, signals_interrupt, signals_restart,
 };
-pub use process::{effective_uid, only_uid};
 pub use terminal::terminal_size;
 pub use transit::{Transit, drop_transit_after_fork, note_transit_before_fork};
-pub use wait::poll;
-pub use wait::{add_byte, take_byte, wait_apart};
+pub use wait::{add_byte, poll, take_byte, wait_apart};
 
 use raw::{check, check_len};

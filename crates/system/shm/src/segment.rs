@@ -23,11 +23,8 @@ pub(super) const SMALLEST_HUGE_PAGE: usize = 64 << 10;
 const INTERRUPTIONS: u32 = 10_000;
 
 fn check(doing: &'static str, result: c_int) -> Result<c_int, ShmError> {
-    if result < 0 {
-        Err(ShmError::Os { doing, source: io::Error::last_os_error() })
-    } else {
-        Ok(result)
-    }
+    let failed = || ShmError::Os { doing, source: io::Error::last_os_error() };
+    if result < 0 { Err(failed()) } else { Ok(result) }
 }
 
 /// `madvise` by its system call number. The function of the same name may be the preload library's,
@@ -112,12 +109,8 @@ pub(super) fn random() -> u64 {
     std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u64)
 }
 
-/// The access rights of a mapping.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Access {
-    Read,
-    Write,
-}
+/// The access rights of a mapping for reading and writing.
+pub(super) const READ_WRITE: c_int = libc::PROT_READ | libc::PROT_WRITE;
 
 /// A file mapped from its beginning. `drop` unmaps it, and only in the process of [`Mapping::new`].
 pub(super) struct Mapping {
@@ -136,15 +129,11 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps the first `len` bytes. The file must keep this size: the file is sealed, or this
     /// process created the file.
-    pub(super) fn new(fd: BorrowedFd<'_>, len: usize, access: Access) -> Result<Mapping, ShmError> {
-        let protection = match access {
-            Access::Read => libc::PROT_READ,
-            Access::Write => libc::PROT_READ | libc::PROT_WRITE,
-        };
+    pub(super) fn new(fd: BorrowedFd<'_>, len: usize, access: c_int) -> Result<Mapping, ShmError> {
         let _transit = Transit::begin();
         // SAFETY: a new mapping at an address of the kernel's choice.
         let at = unsafe {
-            libc::mmap(ptr::null_mut(), len, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0)
+            libc::mmap(ptr::null_mut(), len, access, libc::MAP_SHARED, fd.as_raw_fd(), 0)
         };
         if at == libc::MAP_FAILED {
             let source = io::Error::last_os_error();

@@ -59,6 +59,14 @@ const REQUEST: AttrMask = all([TIMEOUT, RETRY, RNR, SQ_PSN, RD]);
 /// Attributes that SQD → SQD may change on every connected type.
 const DRAINED: AttrMask = all([AV, ALT, ACCESS, PKEY, MIG]);
 
+/// The rules of RTS → RTS and of SQD → RTS.
+const UP: &[(&[QpType], AttrMask, AttrMask)] = &[
+    (&[RC, XR], NONE, LIVE_RNR),
+    (&[UC, XS], NONE, LIVE),
+    (&[UD], NONE, all([CUR, QKEY])),
+    (&[RAW], NONE, CUR),
+];
+
 /// IBTA 11.2.5.2 and `ibv_modify_qp(3)`, with the XRC halves as in Linux. RESET and ERR can be
 /// entered from every state with STATE alone, and are not listed.
 ///
@@ -105,16 +113,7 @@ const TABLE: &[Row] = &[
             (&[RAW], NONE, CUR),
         ],
     },
-    Row {
-        from: Rts,
-        to: Rts,
-        rules: &[
-            (&[RC, XR], NONE, LIVE_RNR),
-            (&[UC, XS], NONE, LIVE),
-            (&[UD], NONE, all([CUR, QKEY])),
-            (&[RAW], NONE, CUR),
-        ],
-    },
+    Row { from: Rts, to: Rts, rules: UP },
     Row { from: Rts, to: Sqd, rules: &[(&[RC, UC, UD, XS, XR, RAW], NONE, NOTIFY)] },
     Row {
         from: Sqd,
@@ -128,16 +127,7 @@ const TABLE: &[Row] = &[
             (&[RAW], NONE, NONE),
         ],
     },
-    Row {
-        from: Sqd,
-        to: Rts,
-        rules: &[
-            (&[RC, XR], NONE, LIVE_RNR),
-            (&[UC, XS], NONE, LIVE),
-            (&[UD], NONE, all([CUR, QKEY])),
-            (&[RAW], NONE, CUR),
-        ],
-    },
+    Row { from: Sqd, to: Rts, rules: UP },
     // SQE exists for unacknowledged services only (IBTA 10.3.1.6).
     Row {
         from: Sqe,
@@ -213,56 +203,30 @@ fn check_values(attr: &QpAttr, mask: AttrMask, limits: &Limits) -> Result<(), At
         Ok(())
     };
     let a = attr;
-    check(PORT, port_ok(a.port_num, limits), "IBV_QP_PORT", a.port_num.into(), "no such port")?;
-    check(
-        PKEY,
-        a.pkey_index < limits.pkeys,
-        "IBV_QP_PKEY_INDEX",
-        a.pkey_index.into(),
-        "beyond the P_Key table",
-    )?;
+    let (no_port, beyond_keys) = ("no such port", "beyond the P_Key table");
+    check(PORT, port_ok(a.port_num, limits), "IBV_QP_PORT", a.port_num.into(), no_port)?;
+    let (key, keys) = (a.pkey_index, limits.pkeys);
+    check(PKEY, key < keys, "IBV_QP_PKEY_INDEX", key.into(), beyond_keys)?;
     let beyond_rd = "more than the device's max_qp_rd_atom";
     let (rd, dest_rd, max_rd) = (a.max_rd_atomic, a.max_dest_rd_atomic, limits.max_rd_atomic);
     check(RD, rd <= max_rd, "IBV_QP_MAX_QP_RD_ATOMIC", rd.into(), beyond_rd)?;
     check(DEST_RD, dest_rd <= max_rd, "IBV_QP_MAX_DEST_RD_ATOMIC", dest_rd.into(), beyond_rd)?;
-    let mtu = a.path_mtu as u64;
-    check(
-        MTU,
-        a.path_mtu <= limits.port_mtu,
-        "IBV_QP_PATH_MTU",
-        mtu,
-        "larger than the port's active MTU",
-    )?;
-    check(
-        MIG,
-        a.path_mig_state <= 2,
-        "IBV_QP_PATH_MIG_STATE",
-        a.path_mig_state.into(),
-        "0, 1 or 2",
-    )?;
+    let (mtu, larger) = (a.path_mtu, "larger than the port's active MTU");
+    check(MTU, mtu <= limits.port_mtu, "IBV_QP_PATH_MTU", mtu as u64, larger)?;
+    let mig = a.path_mig_state;
+    check(MIG, mig <= 2, "IBV_QP_PATH_MIG_STATE", mig.into(), "0, 1 or 2")?;
     if mask.contains(AV) {
         check_path("IBV_QP_AV", &a.av, limits)?;
-        if mask.contains(PORT) && a.av.port_num != a.port_num {
-            let rule = "the port of the address vector is not the port of IBV_QP_PORT";
-            return Err(AttrError::BadValue {
-                attr: "IBV_QP_AV",
-                value: a.av.port_num.into(),
-                rule,
-            });
-        }
+        let rule = "the port of the address vector is not the port of IBV_QP_PORT";
+        let port = a.av.port_num;
+        check(PORT, port == a.port_num, "IBV_QP_AV", port.into(), rule)?;
     }
     // Kept for queries: RoCE has no automatic path migration, but Linux lets programs load the
     // alternate path.
     if mask.contains(ALT) {
         let alt = "IBV_QP_ALT_PATH";
-        check(ALT, port_ok(a.alt_port_num, limits), alt, a.alt_port_num.into(), "no such port")?;
-        check(
-            ALT,
-            a.alt_pkey_index < limits.pkeys,
-            alt,
-            a.alt_pkey_index.into(),
-            "beyond the P_Key table",
-        )?;
+        check(ALT, port_ok(a.alt_port_num, limits), alt, a.alt_port_num.into(), no_port)?;
+        check(ALT, a.alt_pkey_index < keys, alt, a.alt_pkey_index.into(), beyond_keys)?;
         check_path(alt, &a.alt_av, limits)?;
     }
     Ok(())

@@ -84,10 +84,8 @@ impl Cq {
             self.ring.pop_front();
         } else if is_full || self.broken {
             self.broken = true;
-            return Err(Overrun {
-                cause: Cause::CqOverflow { depth: self.capacity },
-                fire: self.arming.overrun(),
-            });
+            let cause = Cause::CqOverflow { depth: self.capacity };
+            return Err(Overrun { cause, fire: self.arming.overrun() });
         }
         completion.timestamp = now;
         let class = Class::of(&completion);

@@ -71,9 +71,7 @@ impl KeyTable {
     /// each access while the key stays. `None` for every other key.
     #[must_use]
     pub fn mapped_region(&self, pd: PdId, key: Key) -> Option<MappedRegion> {
-        let Some((current, Object::Region { region, .. })) = self.slots.get(key) else {
-            return None;
-        };
+        let (current, Object::Region { region, .. }) = self.slots.get(key)? else { return None };
         let plain = current == key && region.pd == pd && region.kind == RegionKind::Mapped;
         plain.then_some(MappedRegion { key, region: *region })
     }

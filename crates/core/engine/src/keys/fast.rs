@@ -173,14 +173,8 @@ impl KeyTable {
         if reg.iova % PAGE != first {
             return bad("iova", "it has the offset of the first byte within its page");
         }
-        checked_region(Region {
-            pd,
-            access: reg.access,
-            iova: reg.iova,
-            len: reg.len,
-            addr: first,
-            kind: RegionKind::Paged,
-        })
+        let FastReg { access, iova, len, .. } = *reg;
+        checked_region(Region { pd, access, iova, len, addr: first, kind: RegionKind::Paged })
     }
 
     pub(super) fn apply_fast(&mut self, reg: &FastReg, pd: PdId) -> Result<(), Cause> {

@@ -283,19 +283,17 @@ impl KeyTable {
     /// same number must not open them. Searches the whole table, but only if type 2 windows are
     /// bound at all.
     pub fn release_qp(&mut self, qpn: Qpn) {
-        if self.bound_type2 == 0 {
-            return;
+        if self.bound_type2 > 0 {
+            self.unbind(|ty, binding| ty == MwType::Type2 && binding.qpn == qpn);
         }
-        self.unbind(|ty, binding| ty == MwType::Type2 && binding.qpn == qpn);
     }
 
     /// Unbinds all windows of a region (whatever the key's tag), so that the region can be
     /// deregistered. Searches the whole table, but only if windows are bound to the region.
     pub fn unbind_windows(&mut self, mr: Key) {
-        if self.windows_on(mr) == 0 {
-            return;
+        if self.windows_on(mr) > 0 {
+            self.unbind(|_, binding| binding.mr >> 8 == mr >> 8);
         }
-        self.unbind(|_, binding| binding.mr >> 8 == mr >> 8);
     }
 
     fn unbind(&mut self, which: impl Fn(MwType, &Binding) -> bool) {
@@ -318,11 +316,9 @@ impl KeyTable {
 
     fn idle_region_mut(&mut self, key: Key) -> Result<&mut Region, Cause> {
         match self.slots.get_mut(key) {
-            Some((current, Object::Region { region, windows })) if *current == key => match windows
-            {
-                0 => Ok(region),
-                _ => Err(Cause::InUse { key }),
-            },
+            Some((current, Object::Region { region, windows })) if *current == key => {
+                if *windows == 0 { Ok(region) } else { Err(Cause::InUse { key }) }
+            }
             _ => Err(Cause::UnknownKey { key }),
         }
     }
@@ -391,10 +387,8 @@ impl KeyTable {
         if region.access.contains(Access::ZERO_BASED) {
             // The mlx5 provider and rxe refuse such a bind, because the peer does not know the
             // window's addresses.
-            return Err(Cause::BadArgument {
-                what: "mr",
-                rule: "no window on a zero-based region",
-            });
+            let rule = "no window on a zero-based region";
+            return Err(Cause::BadArgument { what: "mr", rule });
         }
         let access = bind.access & WINDOW_RIGHTS;
         let mut needed = Access::MW_BIND;
@@ -402,20 +396,21 @@ impl KeyTable {
             needed |= Access::LOCAL_WRITE;
         }
         demand(bind.mr, needed, region.access)?;
-        let offset =
-            inside((region.iova, region.len), bind.addr, bind.len).ok_or(Cause::OutOfBounds {
-                key: bind.mr,
-                va: bind.addr,
-                len: bind.len,
-                start: region.iova,
-                size: region.len,
-            })?;
+        let (start, size) = (region.iova, region.len);
+        let MwBind { mr, addr: va, len, .. } = *bind;
+        let offset = inside((start, size), va, len).ok_or(Cause::OutOfBounds {
+            key: mr,
+            va,
+            len,
+            start,
+            size,
+        })?;
         let binding = Binding {
-            mr: bind.mr,
+            mr,
             qpn,
             access,
-            start: if bind.access.contains(Access::ZERO_BASED) { 0 } else { bind.addr },
-            len: bind.len,
+            start: if bind.access.contains(Access::ZERO_BASED) { 0 } else { va },
+            len,
             addr: region.addr + offset,
             kind: region.kind,
         };
@@ -425,14 +420,9 @@ impl KeyTable {
     /// Local and remote invalidates have the same rules: a bound type 2 window, on its own QP and
     /// PD.
     fn plan_invalidate(&self, key: Key, pd: PdId, qpn: Qpn) -> Result<Plan, Cause> {
-        let window = match self.exact(key)? {
-            Object::Window(window) => window,
-            Object::Region { .. } | Object::Fast(_) => {
-                return Err(Cause::OpNotSupported {
-                    op: "invalidate",
-                    on: "a registered memory region",
-                });
-            }
+        let Object::Window(window) = self.exact(key)? else {
+            let on = "a registered memory region";
+            return Err(Cause::OpNotSupported { op: "invalidate", on });
         };
         if window.pd != pd {
             return Err(Cause::WrongPd { key });
@@ -455,10 +445,8 @@ fn checked_region(mut region: Region) -> Result<Region, Cause> {
     if access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
         && !access.contains(Access::LOCAL_WRITE)
     {
-        return bad(
-            "access",
-            "IBV_ACCESS_REMOTE_WRITE and _REMOTE_ATOMIC need IBV_ACCESS_LOCAL_WRITE",
-        );
+        let rule = "IBV_ACCESS_REMOTE_WRITE and _REMOTE_ATOMIC need IBV_ACCESS_LOCAL_WRITE";
+        return bad("access", rule);
     }
     if access.contains(Access::ZERO_BASED) {
         region.iova = 0;

@@ -18,10 +18,6 @@ pub(super) struct Notifier {
 }
 
 impl Notifier {
-    pub(super) fn is_due(&self) -> bool {
-        self.due
-    }
-
     pub(super) fn marked(&mut self, now: Time) {
         if self.last.is_none_or(|last| now.since(last) >= INTERVAL) {
             (self.due, self.last) = (true, Some(now));

@@ -26,7 +26,7 @@ impl Qp {
         {
             return self.fail(cause, effects);
         }
-        self.requester.fail_oldest(status, cause);
+        self.requester.fail(self.requester.sq.head, status, cause);
         self.settle(effects);
     }
 

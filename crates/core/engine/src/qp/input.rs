@@ -69,7 +69,7 @@ impl Qp {
     /// without the frame check sequence.
     #[must_use]
     pub fn with_frames(mut self, max: u32) -> Self {
-        self.requester.set_frame(max);
+        self.requester.frame = max;
         self
     }
 
@@ -122,7 +122,7 @@ impl Qp {
     #[inline]
     #[must_use]
     pub fn has_kept(&self) -> bool {
-        !(self.responder.reorder.is_idle() && self.requester.reorder().is_idle())
+        !(self.responder.reorder.is_idle() && self.requester.reorder.is_idle())
     }
     /// The next early packet in order, now that earlier packets are handled. After each
     /// [`Qp::handle_packet`] the host calls this function until it answers `None`, and gives each

@@ -29,7 +29,7 @@ impl Qp {
     pub fn inside(&self) -> Inside {
         let (unacknowledged, reads) = self.requester.inside();
         let (expected, answers, saved) = self.responder.inside();
-        let kept = [self.responder.reorder.len(), self.requester.reorder().len()];
+        let kept = [self.responder.reorder.len(), self.requester.reorder.len()];
         let nak_at = self.responder.reorder.due();
         Inside { expected, unacknowledged, answers, saved, reads, kept, nak_at }
     }

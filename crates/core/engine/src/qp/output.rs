@@ -22,7 +22,7 @@ impl Qp {
         if let Some(verdict) = self.responder.take_fatal() {
             self.apply(verdict, effects);
         }
-        if self.notifier.is_due() {
+        if self.notifier.due {
             self.accompany_ack();
             return Output::Packet(self.notification());
         }
@@ -79,7 +79,7 @@ impl Qp {
         let path = if ud { self.requester.ud_path() } else { &self.attr.av };
         let (source_port, traffic_class) =
             (ctx!(self).source_port(), ctx!(self).traffic_class(path));
-        let (headers, payload) = (self.requester.headers(), self.requester.payload());
+        let (headers, payload) = (&self.requester.headers, self.requester.payload());
         Transmit { path, traffic_class, source_port, headers, payload }
     }
     /// A packet leaves. A delayed ACK may leave behind it.

@@ -96,7 +96,7 @@ impl Qp {
     pub fn wants_output(&self) -> bool {
         self.requester.wants_output()
             || self.responder.has_output() && !self.delays_ack()
-            || self.notifier.is_due()
+            || self.notifier.due
     }
     /// The counters of the queue pair.
     #[must_use]
@@ -112,7 +112,7 @@ impl Qp {
     /// Queues a send request without committing it (DEF-2); [`Qp::commit_sends`] commits it.
     /// In SQE and ERR the request is accepted, and the commit flushes it.
     pub fn stage_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostError> {
-        self.requester.queue_mut().stage(&self.config, self.attr.state, wr)
+        self.requester.sq.stage(&self.config, self.attr.state, wr)
     }
     /// Commits all staged requests and answers their number.
     pub fn commit_sends(&mut self, effects: &mut Effects) -> usize {
@@ -125,19 +125,19 @@ impl Qp {
     }
     /// Forgets all requests staged since the last commit (`ibv_wr_abort`).
     pub fn abort_sends(&mut self) {
-        let queue = self.requester.queue_mut();
+        let queue = &mut self.requester.sq;
         queue.staged = queue.posted;
     }
     /// How many more send requests fit into the queue.
     #[must_use]
     pub fn free_sends(&self) -> usize {
-        let queue = self.requester.queue();
+        let queue = &self.requester.sq;
         (self.config.cap.max_send_wr as usize).saturating_sub((queue.staged - queue.head) as usize)
     }
     /// Send requests that are staged and not committed.
     #[must_use]
     pub fn staged_sends(&self) -> usize {
-        let queue = self.requester.queue();
+        let queue = &self.requester.sq;
         (queue.staged - queue.posted) as usize
     }
     /// Queues a receive. In ERR the receive is flushed at once.
@@ -157,8 +157,8 @@ impl Qp {
     /// Keeps packets that come early in memory which several queue pairs share.
     #[must_use]
     pub fn with_reorder_memory(mut self, memory: &Arc<ReorderMemory>) -> Self {
-        self.responder.reorder.share(Arc::clone(memory));
-        self.requester.reorder_mut().share(Arc::clone(memory));
+        self.responder.reorder.memory = Some(Arc::clone(memory));
+        self.requester.reorder.memory = Some(Arc::clone(memory));
         self
     }
 
@@ -193,7 +193,7 @@ impl Qp {
     /// The PSN of the next packet that is sent for the first time.
     #[must_use]
     pub fn next_psn(&self) -> Psn {
-        self.requester.next_psn()
+        Psn::new(self.requester.high as u32)
     }
     /// The oldest send request, if the host may perform it in the peer's memory. The request is
     /// one-sided, no earlier request is on its way, and the local side is correct. The
@@ -258,28 +258,28 @@ impl Qp {
     /// Is the queue pair sending again after a timeout?
     #[must_use]
     pub fn is_retrying(&self) -> bool {
-        self.requester.is_retrying()
+        self.requester.retries > 0
     }
     /// Does a request wait for a timer: after an RNR NAK, or for another try?
     #[must_use]
     pub fn waits_for_timer(&self) -> bool {
-        self.requester.waits_for_timer()
+        self.requester.rnr_until.is_some() || self.is_retrying()
     }
     /// How many receives wait. `shared` is the SRQ of the queue pair.
     #[inline]
     #[must_use]
     pub fn receives_waiting(&self, shared: Option<&Srq>) -> usize {
-        shared.map_or_else(|| self.responder.rq.len() as usize, Srq::len)
+        shared.map_or_else(|| self.responder.rq.len as usize, Srq::len)
     }
     /// Receives on the queue pair's own receive queue.
     #[must_use]
     pub fn receives_posted(&self) -> u32 {
-        self.responder.rq.len()
+        self.responder.rq.len
     }
     /// Are packets of requests on their way and not yet acknowledged?
     #[must_use]
     pub fn has_unacknowledged(&self) -> bool {
-        self.requester.has_unacknowledged()
+        self.requester.high > self.requester.una
     }
     /// Does a READ of the peer still have to take its payload, which a later request could change?
     /// The host sends the waiting responses before it gives such a request to the queue pair. Verbs
@@ -304,7 +304,7 @@ impl Qp {
     /// When the peer's silence counts as a loss.
     #[must_use]
     pub fn ack_timeout(&self) -> Option<Time> {
-        self.requester.ack_timeout()
+        self.requester.ack_deadline
     }
     /// A deadline has come. The caller calls [`Qp::poll_output`] afterwards.
     pub fn handle_timeout(&mut self, now: Time, effects: &mut Effects) {

@@ -24,9 +24,11 @@ pub(crate) struct RecvQueue {
     entries: Vec<RecvSlot>,
     slab: Vec<Sge>,
     head: u32,
-    len: u32,
-    /// How many receives have left the queue since the queue was made.
-    taken: u64,
+    /// Number of waiting receives.
+    pub(crate) len: u32,
+    /// How many receives have left the queue since the queue was made: the number of the oldest
+    /// receive.
+    pub(crate) taken: u64,
 }
 
 impl RecvQueue {
@@ -35,16 +37,6 @@ impl RecvQueue {
         let entries = room::list(depth as usize)?;
         let slab = room::list(depth as usize * max_sge as usize)?;
         Ok(RecvQueue { pd, depth, max_sge, entries, slab, head: 0, len: 0, taken: 0 })
-    }
-
-    /// Number of waiting receives.
-    pub(crate) fn len(&self) -> u32 {
-        self.len
-    }
-
-    /// The number of the oldest receive.
-    pub(crate) fn taken(&self) -> u64 {
-        self.taken
     }
 
     /// The entries of a waiting receive, by its number.
@@ -69,10 +61,8 @@ impl RecvQueue {
             return Err(PostError::Invalid(Cause::TooManySges { given, max: self.max_sge }));
         }
         if self.len >= self.depth {
-            return Err(PostError::QueueFull(Cause::QueueFull {
-                queue: "receive queue",
-                depth: self.depth,
-            }));
+            let cause = Cause::QueueFull { queue: "receive queue", depth: self.depth };
+            return Err(PostError::QueueFull(cause));
         }
         let slot = self.wrap(self.head, self.len);
         let entry = RecvSlot { wr_id: wr.wr_id, sges: given };

@@ -152,7 +152,8 @@ pub(super) struct Reorder {
     /// In PSN order.
     buffered: VecDeque<Box<Kept>>,
     bytes: usize,
-    memory: Option<Arc<ReorderMemory>>,
+    /// The memory shared with other queue pairs.
+    pub(super) memory: Option<Arc<ReorderMemory>>,
     gap: Option<Gap>,
     /// The last packet that was reported missing and then arrived, with its lateness. If the packet
     /// comes again, there was no loss.
@@ -167,10 +168,6 @@ pub(super) struct Reorder {
 }
 
 impl Reorder {
-    pub(super) fn share(&mut self, memory: Arc<ReorderMemory>) {
-        self.memory = Some(memory);
-    }
-
     /// No early packet matters any more.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {

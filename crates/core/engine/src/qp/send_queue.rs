@@ -284,10 +284,8 @@ impl SendQueue {
             return unsupported("filling in checksums (IBV_SEND_IP_CSUM)");
         }
         if config.qp_type == QpType::Ud && wr.ud.is_none() {
-            return Err(Cause::BadArgument {
-                what: "address handle",
-                rule: "a UD send needs an address handle",
-            });
+            let rule = "a UD send needs an address handle";
+            return Err(Cause::BadArgument { what: "address handle", rule });
         }
         match wr.data {
             Payload::Sges(sges) if sges.len() > self.max_sge => Err(Cause::TooManySges {
@@ -296,14 +294,10 @@ impl SendQueue {
             }),
             Payload::Sges(_) => Ok(()),
             Payload::Inline(parts) => {
-                if matches!(
-                    wr.op,
-                    SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }
-                ) {
-                    return Err(Cause::OpNotSupported {
-                        op: "inline data",
-                        on: "an operation that returns data",
-                    });
+                use SendOp::{CompareSwap, FetchAdd, Read};
+                if matches!(wr.op, Read(_) | CompareSwap { .. } | FetchAdd { .. }) {
+                    let on = "an operation that returns data";
+                    return Err(Cause::OpNotSupported { op: "inline data", on });
                 }
                 let len: usize = parts.iter().map(|p| p.len()).fold(0, usize::saturating_add);
                 let max = match wr.op {

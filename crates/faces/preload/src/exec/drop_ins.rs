@@ -7,8 +7,8 @@ use super::List;
 use super::file::{File, PATH_MAX};
 use crate::text::join;
 
-/// The libraries in the directory.
-const NAMES: [&[u8]; 2] = [b"libibverbs.so.1", b"librdmacm.so.1"];
+/// The libraries in the directory: the drop-ins replace other libraries of these names.
+pub const NAMES: [&[u8]; 2] = [b"libibverbs.so.1", b"librdmacm.so.1"];
 
 /// The directory of the drop-in libraries: a part of the environment with which this process began.
 static DIRECTORY: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());

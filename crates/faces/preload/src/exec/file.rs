@@ -52,10 +52,11 @@ impl File {
         (own >= 0).then_some(File(own as c_int))
     }
 
-    fn read(&self, at: u64, to: &mut [u8]) -> bool {
+    /// Reads bytes, and answers how many.
+    fn read(&self, at: u64, to: &mut [u8]) -> Option<usize> {
         // SAFETY: the kernel writes into the slice only.
         let n = unsafe { libc::syscall(libc::SYS_pread64, self.0, to.as_mut_ptr(), to.len(), at) };
-        usize::try_from(n) == Ok(to.len())
+        usize::try_from(n).ok()
     }
 
     /// Reads numbers of eight bytes, in order.
@@ -63,7 +64,7 @@ impl File {
         let mut words = [0_u64; N];
         for (i, word) in words.iter_mut().enumerate() {
             let mut bytes = [0; 8];
-            if !self.read(at.checked_add(8 * i as u64)?, &mut bytes) {
+            if self.read(at.checked_add(8 * i as u64)?, &mut bytes)? != bytes.len() {
                 return None;
             }
             *word = u64::from_ne_bytes(bytes);
@@ -79,10 +80,8 @@ impl File {
         room: &'a mut [u8],
         ends: impl Fn(u8) -> bool,
     ) -> Option<&'a mut [u8]> {
-        // SAFETY: the kernel writes into the slice only.
-        let n =
-            unsafe { libc::syscall(libc::SYS_pread64, self.0, room.as_mut_ptr(), room.len(), at) };
-        let read = room.get_mut(..usize::try_from(n).ok()?)?;
+        let len = self.read(at, room)?;
+        let read = room.get_mut(..len)?;
         let end = read.iter().position(|b| ends(*b))?;
         read.get_mut(..end)
     }
@@ -110,17 +109,18 @@ impl File {
         Self::open(libc::AT_FDCWD, path.as_ptr().cast())
     }
 
-    /// Device and inode number of the file.
-    pub fn identity(&self) -> Option<[u64; 2]> {
+    fn attributes(&self) -> Option<libc::stat> {
         let mut about = core::mem::MaybeUninit::<libc::stat>::zeroed();
         // SAFETY: the kernel writes the structure, for which zeros are valid.
-        let about = unsafe {
-            if libc::syscall(libc::SYS_fstat, self.0, about.as_mut_ptr()) != 0 {
-                return None;
-            }
-            about.assume_init()
-        };
-        Some([about.st_dev, about.st_ino])
+        unsafe {
+            let done = libc::syscall(libc::SYS_fstat, self.0, about.as_mut_ptr()) == 0;
+            done.then(|| about.assume_init())
+        }
+    }
+
+    /// Device and inode number of the file.
+    pub fn identity(&self) -> Option<[u64; 2]> {
+        self.attributes().map(|about| [about.st_dev, about.st_ino])
     }
 
     /// The path of the file, in `room`.
@@ -144,18 +144,15 @@ impl File {
     /// Does the file give the rights of another user or group? The loader then ignores `LD_PRELOAD`
     /// and `LD_LIBRARY_PATH`.
     pub fn is_privileged(&self) -> bool {
-        let mut about = core::mem::MaybeUninit::<libc::stat>::zeroed();
+        let Some(about) = self.attributes() else { return false };
         let mut system = core::mem::MaybeUninit::<libc::statvfs>::zeroed();
-        // SAFETY: the kernel writes the structures, for which zeros are valid. The other calls have
+        // SAFETY: the kernel writes the structure, for which zeros are valid. The other calls have
         // no arguments.
-        let (about, system, user, group) = unsafe {
-            let (about_at, system_at) = (about.as_mut_ptr(), system.as_mut_ptr());
-            if libc::syscall(libc::SYS_fstat, self.0, about_at) != 0
-                || libc::fstatvfs(self.0, system_at) != 0
-            {
+        let (system, user, group) = unsafe {
+            if libc::fstatvfs(self.0, system.as_mut_ptr()) != 0 {
                 return false;
             }
-            (about.assume_init(), system.assume_init(), libc::geteuid(), libc::getegid())
+            (system.assume_init(), libc::geteuid(), libc::getegid())
         };
         let other_user = about.st_mode & libc::S_ISUID != 0 && about.st_uid != user;
         let other_group = about.st_mode & libc::S_ISGID != 0 && about.st_gid != group;

@@ -2,12 +2,10 @@
 //! with the library, or with another library that needs it, such as libfabric, UCX or MPI. This
 //! module does not allocate.
 
-use super::drop_ins;
+use super::drop_ins::{self, NAMES};
 use super::file::{File, PATH_MAX};
 use crate::text::{has_slash, join};
 
-/// Libraries that the drop-ins replace.
-const LIBRARIES: [&[u8]; 2] = [b"libibverbs.so.1", b"librdmacm.so.1"];
 /// Directories that the loader searches besides the paths in a file.
 #[cfg(target_arch = "x86_64")]
 const DIRECTORIES: [&[u8]; 8] = [
@@ -79,8 +77,7 @@ extern "C" fn needs_verbs(file: &File, depth: usize, seen: &mut Seen) -> bool {
     let Some(dynamic) = Dynamic::of(file) else { return false };
     let mut room = [0; PATH_MAX];
     let mut names = dynamic.values(DT_NEEDED);
-    if names.any(|name| dynamic.text(name, &mut room).is_some_and(|name| LIBRARIES.contains(&name)))
-    {
+    if names.any(|at| dynamic.text(at, &mut room).is_some_and(|name| NAMES.contains(&name))) {
         return true;
     }
     let Some(depth) = depth.checked_sub(1) else { return false };
@@ -191,13 +188,10 @@ impl Loaded<'_> {
         }
         let mut next = Some(self);
         while let Some(loaded) = next {
-            let found = if loaded.object.has_runpath() {
-                None
-            } else {
-                loaded.object.run_path(DT_RPATH, name)
-            };
-            if found.is_some() {
-                return found;
+            if !loaded.object.has_runpath()
+                && let Some(found) = loaded.object.run_path(DT_RPATH, name)
+            {
+                return Some(found);
             }
             next = loaded.by;
         }

@@ -58,34 +58,24 @@ fn share(hooks: &Hooks, got: *mut c_void, len: usize) {
     }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload_memalign(align: usize, size: usize) -> *mut c_void {
-    let Some(real) = real!(MEMALIGN: fn(usize, usize) -> *mut c_void) else { return no_memory() };
-    // SAFETY: the caller's arguments.
-    allocate(align, size, |size| unsafe { real(align, size) })
+/// Defines the functions that answer an aligned allocation.
+macro_rules! allocating {
+    ($($symbol:ident = $real:ident($($align:ident: $type:ty)?), $at:expr;)*) => { $(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $symbol($($align: $type,)? size: usize) -> *mut c_void {
+            let real = real!($real: fn($($type,)? usize) -> *mut c_void);
+            let Some(real) = real else { return no_memory() };
+            // SAFETY: the caller's arguments.
+            allocate($at, size, |size| unsafe { real($($align,)? size) })
+        }
+    )* };
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload_aligned_alloc(align: usize, size: usize) -> *mut c_void {
-    let Some(real) = real!(ALIGNED_ALLOC: fn(usize, usize) -> *mut c_void) else {
-        return no_memory();
-    };
-    // SAFETY: the caller's arguments.
-    allocate(align, size, |size| unsafe { real(align, size) })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload_valloc(size: usize) -> *mut c_void {
-    let Some(real) = real!(VALLOC: fn(usize) -> *mut c_void) else { return no_memory() };
-    // SAFETY: the caller's arguments.
-    allocate(page(), size, |size| unsafe { real(size) })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn adverb_preload_pvalloc(size: usize) -> *mut c_void {
-    let Some(real) = real!(PVALLOC: fn(usize) -> *mut c_void) else { return no_memory() };
-    // SAFETY: the caller's arguments.
-    allocate(page(), size, |size| unsafe { real(size) })
+allocating! {
+    adverb_preload_memalign = MEMALIGN(align: usize), align;
+    adverb_preload_aligned_alloc = ALIGNED_ALLOC(align: usize), align;
+    adverb_preload_valloc = VALLOC(), page();
+    adverb_preload_pvalloc = PVALLOC(), page();
 }
 
 #[unsafe(no_mangle)]

@@ -171,23 +171,17 @@ pub unsafe extern "C" fn adverb_preload_pthread_attr_setstack(
 
 type Handler = Option<unsafe extern "C" fn()>;
 
-unsafe extern "C" fn before_fork() {
-    if let Some(hooks) = hooks() {
-        (hooks.before_fork)();
-    }
+macro_rules! handlers {
+    ($($name:ident)*) => { $(
+        unsafe extern "C" fn $name() {
+            if let Some(hooks) = hooks() {
+                (hooks.$name)();
+            }
+        }
+    )* };
 }
 
-unsafe extern "C" fn after_fork_parent() {
-    if let Some(hooks) = hooks() {
-        (hooks.after_fork_parent)();
-    }
-}
-
-unsafe extern "C" fn after_fork_child() {
-    if let Some(hooks) = hooks() {
-        (hooks.after_fork_child)();
-    }
-}
+handlers! { before_fork after_fork_parent after_fork_child }
 
 /// Registers our handlers, once. An allocator may be registering its own handlers under its locks.
 /// So this function looks up only names that the C library has, because a failed lookup allocates a

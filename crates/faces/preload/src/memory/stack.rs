@@ -79,25 +79,15 @@ unsafe extern "C" fn perform<F: FnOnce() -> i64 + Copy>(task: *mut c_void) {
 ///
 /// # Safety
 /// No other code uses the stack. The requirements of the function are met.
-#[cfg(target_arch = "x86_64")]
 pub unsafe fn call_on(top: usize, f: unsafe extern "C" fn(*mut c_void), arg: *mut c_void) {
-    // SAFETY: the function preserves r12, which holds the previous stack pointer.
+    // SAFETY: the function preserves r12 or x20, which holds the previous stack pointer.
     unsafe {
+        #[cfg(target_arch = "x86_64")]
         core::arch::asm!(
             "mov r12, rsp", "mov rsp, {top}", "call {f}", "mov rsp, r12",
             top = in(reg) top, f = in(reg) f, in("rdi") arg, out("r12") _, clobber_abi("C"),
         );
-    }
-}
-
-/// Calls a function on the stack with this top.
-///
-/// # Safety
-/// No other code uses the stack. The requirements of the function are met.
-#[cfg(target_arch = "aarch64")]
-pub unsafe fn call_on(top: usize, f: unsafe extern "C" fn(*mut c_void), arg: *mut c_void) {
-    // SAFETY: the function preserves x20, which holds the previous stack pointer.
-    unsafe {
+        #[cfg(target_arch = "aarch64")]
         core::arch::asm!(
             "mov x20, sp", "mov sp, {top}", "blr {f}", "mov sp, x20",
             top = in(reg) top, f = in(reg) f, in("x0") arg, out("x20") _, clobber_abi("C"),

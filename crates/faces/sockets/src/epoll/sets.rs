@@ -11,15 +11,6 @@ const ONCE: u32 = libc::EPOLLONESHOT as u32;
 /// Events with the same numbers in `poll`.
 const POLLED: u32 = (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLPRI) as u32;
 
-/// Why a call changes nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
-    There,
-    NotThere,
-    NoEvent,
-    NoSuchCall,
-}
-
 #[derive(Debug)]
 struct Member {
     fd: c_int,
@@ -68,9 +59,10 @@ impl Sets {
         self.0.values_mut().for_each(|set| set.members.retain(|member| member.fd != fd));
     }
 
-    fn member(&mut self, set: c_int, fd: c_int) -> Result<&mut Member, Refusal> {
+    /// The member, or the error of the kernel's call.
+    fn member(&mut self, set: c_int, fd: c_int) -> Result<&mut Member, c_int> {
         let members = self.0.get_mut(&set).map(|set| set.members.iter_mut());
-        members.into_iter().flatten().find(|member| member.fd == fd).ok_or(Refusal::NotThere)
+        members.into_iter().flatten().find(|member| member.fd == fd).ok_or(libc::ENOENT)
     }
 
     pub(super) fn add(
@@ -79,11 +71,11 @@ impl Sets {
         fd: c_int,
         events: u32,
         data: u64,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), c_int> {
         if self.member(set, fd).is_ok() {
-            return Err(Refusal::There);
+            return Err(libc::EEXIST);
         }
-        let set = self.0.get_mut(&set).ok_or(Refusal::NotThere)?;
+        let set = self.0.get_mut(&set).ok_or(libc::ENOENT)?;
         set.members.push(Member { fd, events, data, told: false });
         Ok(())
     }
@@ -94,14 +86,14 @@ impl Sets {
         fd: c_int,
         events: u32,
         data: u64,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), c_int> {
         *self.member(set, fd)? = Member { fd, events, data, told: false };
         Ok(())
     }
 
-    pub(super) fn remove(&mut self, set: c_int, fd: c_int) -> Result<(), Refusal> {
+    pub(super) fn remove(&mut self, set: c_int, fd: c_int) -> Result<(), c_int> {
         self.member(set, fd)?;
-        self.0.get_mut(&set).ok_or(Refusal::NotThere)?.members.retain(|member| member.fd != fd);
+        self.0.get_mut(&set).ok_or(libc::ENOENT)?.members.retain(|member| member.fd != fd);
         Ok(())
     }
 

@@ -78,10 +78,7 @@ impl Advised {
 /// Performs a call of `madvise`. Returns the errno for the program, 0 for success.
 pub extern "C" fn advise(addr: u64, len: usize, advice: c_int) -> c_int {
     let len = len as u64;
-    let as_it_stands = || {
-        // SAFETY: the program's own call, unchanged.
-        unsafe { sys::advise(addr, len, advice) }.map_or_else(|errno| errno as c_int, |()| 0)
-    };
+    let as_it_stands = || raw(addr, len, advice);
     let end =
         addr.checked_add(len).and_then(|end| end.checked_next_multiple_of(crate::page_size()));
     let (Some(end), Some(file)) = (end, SharedFile::outside()) else { return as_it_stands() };
@@ -95,10 +92,10 @@ pub extern "C" fn advise(addr: u64, len: usize, advice: c_int) -> c_int {
     }
 }
 
-/// The program's own call, for a part of its range.
-fn raw(start: u64, end: u64, advice: c_int) -> c_int {
+/// The program's own call, for its range or a part.
+fn raw(start: u64, len: u64, advice: c_int) -> c_int {
     // SAFETY: the program's own advice for its own memory.
-    unsafe { sys::advise(start, end - start, advice) }.map_or_else(|errno| errno as c_int, |()| 0)
+    unsafe { sys::advise(start, len, advice) }.map_or_else(|errno| errno as c_int, |()| 0)
 }
 
 /// Whether shared and private memory react to this advice in different ways.
@@ -165,7 +162,7 @@ impl SharedFile {
             at = vma.end;
             let failed = match vma.file == self.id {
                 true => self.advise_own(&vma, advice),
-                false => raw(vma.start, vma.end, advice),
+                false => raw(vma.start, vma.len(), advice),
             };
             errno = if failed == 0 { errno } else { failed };
             failed == 0 || failed == libc::ENOMEM
@@ -183,7 +180,7 @@ impl SharedFile {
             libc::MADV_DONTNEED | DONTNEED_LOCKED | GUARD_INSTALL | libc::MADV_FREE => {
                 // Discarding at once is a valid form of `MADV_FREE`. Locked memory refuses both.
                 let now = if advice == libc::MADV_FREE { libc::MADV_DONTNEED } else { advice };
-                let errno = raw(vma.start, vma.end, now);
+                let errno = raw(vma.start, vma.len(), now);
                 if errno == 0 {
                     self.zero(vma);
                 }
@@ -191,7 +188,7 @@ impl SharedFile {
             }
             libc::MADV_HUGEPAGE => {
                 self.want_huge(vma);
-                return raw(vma.start, vma.end, advice);
+                return raw(vma.start, vma.len(), advice);
             }
             libc::MADV_DONTFORK | libc::MADV_WIPEONFORK => {
                 let what =

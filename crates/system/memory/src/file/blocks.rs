@@ -19,8 +19,8 @@ use super::{BLOCKS_FROM, SPAN, SharedFile};
 use crate::maps::Vma;
 use crate::sys::{self, At, RW};
 use std::ffi::c_int;
-use std::fmt;
 use std::sync::atomic::Ordering;
+use thiserror::Error;
 
 /// The largest number of blocks at one time; further allocations stay private.
 const BLOCKS: usize = 4096;
@@ -157,15 +157,22 @@ impl Table {
 }
 
 /// Why memory is not in the file. Peers reach private memory by system calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Private {
     /// Sharing is off, or no preload hands out memory.
+    #[error("no allocations are shared (not started by adverb run, or ADVERB_ADOPT=off)")]
     Off,
     /// No page-aligned allocation of the program contains all of the memory.
+    #[error(
+        "not a page-aligned allocation (posix_memalign, aligned_alloc) made after the request for \
+         the device list"
+    )]
     NoBlock,
     /// The program has mapped other memory there since.
+    #[error("the program has mapped other memory there after the allocation")]
     Replaced,
     /// The kernel refuses a mapping.
+    #[error("the kernel refuses a mapping: {}", .0.desc())]
     Kernel(nix::errno::Errno),
 }
 
@@ -178,24 +185,6 @@ impl Private {
             Private::NoBlock => "not_aligned",
             Private::Replaced => "replaced",
             Private::Kernel(_) => "kernel",
-        }
-    }
-}
-
-impl fmt::Display for Private {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Private::Off => f.write_str(
-                "no allocations are shared (not started by adverb run, or ADVERB_ADOPT=off)",
-            ),
-            Private::NoBlock => f.write_str(
-                "not a page-aligned allocation (posix_memalign, aligned_alloc) made after the \
-                 request for the device list",
-            ),
-            Private::Replaced => {
-                f.write_str("the program has mapped other memory there after the allocation")
-            }
-            Private::Kernel(errno) => write!(f, "the kernel refuses a mapping: {}", errno.desc()),
         }
     }
 }
@@ -259,10 +248,7 @@ impl SharedFile {
         }
         let mut table = self.table();
         self.forget_overlapping(&mut table, start, start + len);
-        if table.blocks.len() == table.blocks.capacity() {
-            return false;
-        }
-        if !self.index.add(start, len) {
+        if table.blocks.len() == table.blocks.capacity() || !self.index.add(start, len) {
             return false;
         }
         let Some((offset, range)) = table.take_range(len) else {
@@ -274,16 +260,9 @@ impl SharedFile {
         let skew = start % HUGE;
         let block =
             Block { start, len, offset: offset + skew, range: range - skew, ..Block::default() };
+        let from = Some((self.raw_fd(), block.offset));
         // SAFETY: the caller's range; a failed mapping leaves the old mapping in place.
-        let mapped = unsafe {
-            sys::map(
-                At::Over(start),
-                len,
-                RW,
-                libc::MAP_SHARED,
-                Some((self.raw_fd(), block.offset)),
-            )
-        };
+        let mapped = unsafe { sys::map(At::Over(start), len, RW, libc::MAP_SHARED, from) };
         if mapped.is_err() {
             self.index.remove(start);
             table.give_range(&block);
@@ -376,8 +355,7 @@ impl SharedFile {
         let block = table.blocks[at];
         drop(table);
         let (fd, len) = (self.raw_fd(), len.min(block.len));
-        let straight = fd >= 0 && self.maps_straight(&block, start, start + len);
-        if !straight {
+        if fd < 0 || !self.maps_straight(&block, start, start + len) {
             return 0;
         }
         clear(to, len);

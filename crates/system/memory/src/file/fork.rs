@@ -118,14 +118,6 @@ pub(super) extern "C" fn before() {
             if pooled && file.index.find(vma.start).is_some_and(|about| about.has(POOLED)) {
                 return;
             }
-            let piece = Piece {
-                start: vma.start,
-                end: vma.end,
-                offset: vma.offset,
-                prot: vma.prot(),
-                zeroes: false,
-                beside: 0,
-            };
             if (vma.start..vma.end).contains(&here) {
                 // A fork that bypasses the preload's `fork`, which would have kept the stack
                 // private.
@@ -133,14 +125,14 @@ pub(super) extern "C" fn before() {
                 keep(file, vma);
                 return;
             }
-            let (mut at, last) = (vma.offset, vma.offset_end());
+            let (mut at, last, prot) = (vma.offset, vma.offset_end(), vma.prot());
             while at < last {
                 let (what, next) = table.advised.at(at, last);
                 if what != Some(InChild::Absent) && copies.len() < copies.capacity() {
                     let zeroes = what == Some(InChild::Zeroes);
                     let (start, end) =
                         (vma.start + (at - vma.offset), vma.start + (next - vma.offset));
-                    copies.push(Piece { start, end, offset: at, zeroes, ..piece });
+                    copies.push(Piece { start, end, offset: at, prot, zeroes, beside: 0 });
                 }
                 at = next;
             }
@@ -196,10 +188,9 @@ fn fill_from_beside(piece: &Piece) {
         let asked = sys::in_memory(piece.beside + at, n, &mut there);
         for i in (0..n / page).filter(|i| asked.is_err() || there[*i as usize] & 1 == 1) {
             let (from, to) = (piece.beside + at + i * page, piece.start + at + i * page);
+            let (from, to) = (from as *const u8, to as *mut u8);
             // SAFETY: from a page of the second mapping to the mapping made for the child.
-            unsafe {
-                std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, page as usize)
-            };
+            unsafe { std::ptr::copy_nonoverlapping(from, to, page as usize) };
         }
         at += n;
     }

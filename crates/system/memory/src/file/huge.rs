@@ -109,10 +109,9 @@ impl SharedFile {
         each_data(self.raw_fd(), block.offset, block.offset + block.len, |from, until| {
             let (from, until) = (from.next_multiple_of(HUGE), until & !(HUGE - 1));
             if from < until {
+                let start = block.alias + (from - block.offset);
                 // SAFETY: the device's own mapping of the block; the bytes stay.
-                let _ = unsafe {
-                    sys::advise(block.alias + (from - block.offset), until - from, COLLAPSE)
-                };
+                let _ = unsafe { sys::advise(start, until - from, COLLAPSE) };
             }
             true
         });

@@ -107,9 +107,3 @@ impl Index {
         }
     }
 }
-
-impl std::fmt::Debug for Index {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Index").field(&(self.0.as_ptr())).finish()
-    }
-}

@@ -71,7 +71,6 @@ const BLOCKS_FROM: u64 = 1 << 61;
 const OWN_FROM: u64 = 1 << 30;
 
 /// The memory file of this process. It lives as long as the process.
-#[derive(Debug)]
 pub struct SharedFile {
     fd: OwnedFd,
     id: FileId,
@@ -222,9 +221,8 @@ impl SharedFile {
 
     fn make() -> io::Result<SharedFile> {
         if !unlimited_files() {
-            return Err(io::Error::other(
-                "a limit on the size of files (RLIMIT_FSIZE) stands in the way",
-            ));
+            let why = "a limit on the size of files (RLIMIT_FSIZE) stands in the way";
+            return Err(io::Error::other(why));
         }
         let create = |flags| {
             // SAFETY: the name is NUL-terminated, and the flags are integers.
@@ -349,9 +347,8 @@ impl SharedFile {
             return Ok(());
         }
         self.unasked.store(0, Ordering::Relaxed);
-        let untouched = self.usage();
-        let untouched =
-            (untouched.own.saturating_add(untouched.blocks)).saturating_sub(untouched.resident);
+        let Usage { resident, own: mapped, blocks } = self.usage();
+        let untouched = mapped.saturating_add(blocks).saturating_sub(resident);
         if own.is_none() || untouched > crate::room::available() {
             self.own.fetch_sub(len, Ordering::Relaxed);
             return Err(Errno::ENOMEM);
@@ -384,6 +381,12 @@ impl SharedFile {
             }
             Ok(OwnPages { file: self, start, len, offset })
         }
+    }
+}
+
+impl std::fmt::Debug for SharedFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SharedFile").field("id", &self.id).finish_non_exhaustive()
     }
 }
 

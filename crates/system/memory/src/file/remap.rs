@@ -10,12 +10,10 @@ use super::{BLOCKS_FROM, SharedFile};
 use crate::kernel::CopyDirection;
 use crate::maps::{Vma, WRITE};
 use crate::sys::{self, At, RW};
+use libc::MADV_POPULATE_WRITE as POPULATE_WRITE;
 use nix::errno::Errno;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU8, Ordering};
-
-/// `MADV_POPULATE_WRITE` (Linux 5.14).
-const POPULATE_WRITE: c_int = 23;
 
 /// Performs a call of `mremap`. Returns the address, or a negative errno.
 pub extern "C" fn remap(addr: u64, old: u64, new: u64, flags: c_int, to: u64) -> i64 {
@@ -101,17 +99,10 @@ impl SharedFile {
             return self.make_private(vma);
         }
         let (fd, len) = (self.raw_fd(), vma.len());
+        let (at, from) = (At::Over(vma.start), Some((fd, vma.offset)));
         // SAFETY: the same bytes at the same address. From here on no other process's writes are
         // seen there.
-        let mapped = unsafe {
-            sys::map(
-                At::Over(vma.start),
-                len,
-                vma.prot(),
-                libc::MAP_PRIVATE,
-                Some((fd, vma.offset)),
-            )
-        };
+        let mapped = unsafe { sys::map(at, len, vma.prot(), libc::MAP_PRIVATE, from) };
         if mapped.is_err() {
             return;
         }

@@ -78,10 +78,8 @@ impl RawAddr {
                 // SAFETY: as above.
                 let sin6 = unsafe { (&raw const self.storage).cast::<libc::sockaddr_in6>().read() };
                 let ip = Ipv6Addr::from(sin6.sin6_addr.s6_addr);
-                Some(
-                    SocketAddrV6::new(ip, u16::from_be(sin6.sin6_port), 0, sin6.sin6_scope_id)
-                        .into(),
-                )
+                let port = u16::from_be(sin6.sin6_port);
+                Some(SocketAddrV6::new(ip, port, 0, sin6.sin6_scope_id).into())
             }
             _ => None,
         }

@@ -132,15 +132,6 @@ fn set_state(state: c_int) -> c_int {
     old
 }
 
-/// Restores a cancellation state on drop.
-struct Again(c_int);
-
-impl Drop for Again {
-    fn drop(&mut self) {
-        set_state(self.0);
-    }
-}
-
 /// The C library's `ppoll`, if the symbol of this name is another function.
 static PPOLL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
@@ -207,7 +198,8 @@ pub fn sleep<F: FnMut()>(
     let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
     let (ppoll, count) = (real_ppoll(), polls.len() as libc::nfds_t);
     let mut cleanup = Cleanup::uninit();
-    let again = OUTSIDE.get().map(|state| Again(set_state(state)));
+    let outside = OUTSIDE.get();
+    let again = outside.map(|state| Uncancelled { state: set_state(state), outside });
     // SAFETY: the entries, the time, the mask and the closure live through the call. The handler is
     // removed before they end.
     let result = unsafe {

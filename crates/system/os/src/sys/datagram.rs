@@ -99,21 +99,16 @@ pub fn send(
     if options.segment != 0 {
         items.put(SOL_UDP, UDP_SEGMENT, options.segment);
     }
+    let (level, class, hops) = if v6 {
+        (libc::IPPROTO_IPV6, libc::IPV6_TCLASS, libc::IPV6_HOPLIMIT)
+    } else {
+        (libc::IPPROTO_IP, libc::IP_TOS, libc::IP_TTL)
+    };
     if options.traffic_class != 0 {
-        let (level, kind) = if v6 {
-            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS)
-        } else {
-            (libc::IPPROTO_IP, libc::IP_TOS)
-        };
-        items.put(level, kind, c_int::from(options.traffic_class));
+        items.put(level, class, c_int::from(options.traffic_class));
     }
     if options.hop_limit != 0 {
-        let (level, kind) = if v6 {
-            (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT)
-        } else {
-            (libc::IPPROTO_IP, libc::IP_TTL)
-        };
-        items.put(level, kind, c_int::from(options.hop_limit));
+        items.put(level, hops, c_int::from(options.hop_limit));
     }
     if items.used == 0 {
         header.msg_control = ptr::null_mut();

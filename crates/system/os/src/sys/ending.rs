@@ -4,16 +4,12 @@
 //! makes the last close, even if it never reads the message. The last close of some descriptors
 //! waits: a TCP socket with `SO_LINGER` waits as long as its sender likes. The kernel does not wait
 //! when a thread ends. So the end of a thread closes a connection with unread messages (TRU-2).
+use super::process::{block_all_signals, set_signal_mask};
 use super::raw::{accept_raw, get_value, message_header, part_mut, set_value};
 use libc::c_uint;
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::ptr;
 use std::sync::mpsc::sync_channel;
-
-/// `CLOSE_RANGE_UNSHARE` (linux/close_range.h, since 5.9).
-const UNSHARE: c_uint = 2;
 
 /// Closes a connection, or a listening socket with all its connections. Returns at once, whatever
 /// descriptors others have left in them.
@@ -97,17 +93,17 @@ pub fn close_received(fds: Vec<OwnedFd>) {
     }
     let (copied, has_copied) = sync_channel::<bool>(1);
     let (closed, is_closed) = sync_channel::<Vec<OwnedFd>>(1);
-    let thread = without_signals(|| {
-        std::thread::Builder::new().name("adverb-end".into()).spawn(move || {
-            // SAFETY: closes nothing; from here on this thread has its own descriptors, and uses
-            // none.
-            let apart =
-                unsafe { libc::syscall(libc::SYS_close_range, c_uint::MAX, c_uint::MAX, UNSHARE) };
-            let _ = copied.send(apart == 0);
-            // On older kernels this thread closes the descriptors, and waits.
-            drop(is_closed.recv());
-        })
+    // The new thread inherits the mask, because signals are for the program's threads.
+    let before = block_all_signals();
+    let thread = std::thread::Builder::new().name("adverb-end".into()).spawn(move || {
+        let (all, flags) = (c_uint::MAX, libc::CLOSE_RANGE_UNSHARE);
+        // SAFETY: closes nothing; from here on this thread has its own descriptors, and uses none.
+        let apart = unsafe { libc::syscall(libc::SYS_close_range, all, all, flags) };
+        let _ = copied.send(apart == 0);
+        // On older kernels this thread closes the descriptors, and waits.
+        drop(is_closed.recv());
     });
+    set_signal_mask(&before);
     if thread.is_ok() && has_copied.recv() != Ok(true) {
         let _ = closed.send(fds);
         return;
@@ -115,18 +111,4 @@ pub fn close_received(fds: Vec<OwnedFd>) {
     drop(fds);
     // Let the thread end.
     drop(closed);
-}
-
-/// Blocks all signals for threads created by `f`, because signals are for the program's threads.
-fn without_signals<R>(f: impl FnOnce() -> R) -> R {
-    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: two sets of this thread; the second call restores the mask written by the first.
-    unsafe {
-        let mut all = MaybeUninit::<libc::sigset_t>::uninit();
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-        let result = f();
-        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
-        result
-    }
 }

@@ -3,7 +3,7 @@ use super::raw::set_value;
 use super::{Fd, set_option};
 use libc::c_int;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 /// `IPV6_MULTICAST_ALL` (linux/in6.h, since 4.20).
 const IPV6_MULTICAST_ALL: c_int = 29;
@@ -13,11 +13,7 @@ const IPV6_MULTICAST_ALL: c_int = 29;
 pub fn join_group(fd: &Fd, group: IpAddr, interface: u32) -> io::Result<()> {
     match group {
         IpAddr::V4(v4) => {
-            let request = libc::ip_mreqn {
-                imr_multiaddr: libc::in_addr { s_addr: u32::from_ne_bytes(v4.octets()) },
-                imr_address: libc::in_addr { s_addr: 0 },
-                imr_ifindex: interface as c_int,
-            };
+            let request = request(v4, interface);
             set_value(fd.raw(), libc::IPPROTO_IP, libc::IP_ADD_MEMBERSHIP, &request)?;
         }
         IpAddr::V6(v6) => {
@@ -47,11 +43,13 @@ pub fn multicast_interface(fd: &Fd, v6: bool, interface: u32) -> io::Result<()> 
     if v6 {
         return set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF, interface as c_int);
     }
-    let nowhere = libc::in_addr { s_addr: 0 };
-    let request = libc::ip_mreqn {
-        imr_multiaddr: nowhere,
-        imr_address: nowhere,
-        imr_ifindex: interface as c_int,
-    };
+    let request = request(Ipv4Addr::UNSPECIFIED, interface);
     set_value(fd.raw(), libc::IPPROTO_IP, libc::IP_MULTICAST_IF, &request)
+}
+
+/// The kernel's structure for a group of IPv4 on an interface.
+fn request(group: Ipv4Addr, interface: u32) -> libc::ip_mreqn {
+    let address = |ip: Ipv4Addr| libc::in_addr { s_addr: u32::from_ne_bytes(ip.octets()) };
+    let (imr_multiaddr, imr_address) = (address(group), address(Ipv4Addr::UNSPECIFIED));
+    libc::ip_mreqn { imr_multiaddr, imr_address, imr_ifindex: interface as c_int }
 }

@@ -8,6 +8,9 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
+/// Bytes of the fixed parts of messages of routing, as in the kernel's headers.
+pub const RTMSG: usize = 12;
+pub const IFINFOMSG: usize = 16;
 const HEADER: usize = size_of::<libc::nlmsghdr>();
 /// More than the kernel puts into one answer.
 const ROOM: usize = 64 << 10;
@@ -60,14 +63,9 @@ impl InterfaceNews {
         name.nl_family = libc::AF_NETLINK as libc::sa_family_t;
         name.nl_groups =
             (libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR) as u32;
+        let size = size_of::<libc::sockaddr_nl>() as libc::socklen_t;
         // SAFETY: a name of this length, which lives through the call.
-        check(unsafe {
-            libc::bind(
-                socket.0.number(),
-                (&raw const name).cast(),
-                size_of::<libc::sockaddr_nl>() as libc::socklen_t,
-            )
-        })?;
+        check(unsafe { libc::bind(socket.0.number(), (&raw const name).cast(), size) })?;
         Ok(InterfaceNews(socket))
     }
 
@@ -116,20 +114,28 @@ pub fn dump(protocol: i32, kind: u16, body: &[u8], each: &mut dyn FnMut(&[u8])) 
 
 /// Asks for one item. A missing item is the kernel's error.
 pub fn get(protocol: i32, kind: u16, body: &[u8]) -> io::Result<Vec<u8>> {
-    let socket = ask(protocol, kind, libc::NLM_F_REQUEST, body)?;
-    let mut buffer = vec![0u8; ROOM];
-    let len = socket.receive(&mut buffer)?;
     let mut found = None;
-    split(&buffer[..len], &mut |item| found = Some(item.to_vec()))?;
+    answer(protocol, kind, libc::NLM_F_REQUEST, body, &mut |item| found = Some(item.to_vec()))?;
     found.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// Asks for a change, and waits for the kernel's answer. `flags`: of `NLM_F_CREATE` and others.
 pub fn change(protocol: i32, kind: u16, flags: i32, body: &[u8]) -> io::Result<()> {
-    let socket = ask(protocol, kind, libc::NLM_F_REQUEST | libc::NLM_F_ACK | flags, body)?;
+    answer(protocol, kind, libc::NLM_F_REQUEST | libc::NLM_F_ACK | flags, body, &mut |_| ())
+}
+
+/// Asks, and calls `each` with the items of one answer.
+fn answer(
+    protocol: i32,
+    kind: u16,
+    wants: i32,
+    body: &[u8],
+    each: &mut dyn FnMut(&[u8]),
+) -> io::Result<()> {
+    let socket = ask(protocol, kind, wants, body)?;
     let mut buffer = vec![0u8; ROOM];
     let len = socket.receive(&mut buffer)?;
-    split(&buffer[..len], &mut |_| ()).map(drop)
+    split(&buffer[..len], each).map(drop)
 }
 
 fn ask(protocol: i32, kind: u16, wants: i32, body: &[u8]) -> io::Result<Socket> {

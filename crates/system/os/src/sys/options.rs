@@ -5,11 +5,6 @@ use libc::c_int;
 use std::io;
 use std::sync::Arc;
 
-/// The word of `SO_MEMINFO` with the number of dropped packets (linux/sock_diag.h).
-const SK_MEMINFO_DROPS: usize = 8;
-/// The number of words in `SO_MEMINFO`.
-const SK_MEMINFO_VARS: usize = 9;
-
 pub fn udp_socket(table: &Arc<FdTable>, v6: bool) -> io::Result<Fd> {
     let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
     table.register(socket(family, libc::SOCK_DGRAM, 0)?)
@@ -34,9 +29,11 @@ pub fn grow_buffer(fd: &Fd, force: c_int, plain: c_int, bytes: usize) {
 
 /// Datagrams dropped by the kernel at this socket since its creation.
 pub fn kernel_drops(fd: &Fd) -> u64 {
-    let words = [0u32; SK_MEMINFO_VARS];
+    const DROPS: usize = libc::SK_MEMINFO_DROPS as usize;
+    // The number of drops is the last word.
+    let words = [0u32; DROPS + 1];
     get_value(fd.raw(), libc::SOL_SOCKET, libc::SO_MEMINFO, words)
-        .map_or(0, |words| words[SK_MEMINFO_DROPS].into())
+        .map_or(0, |words| words[DROPS].into())
 }
 
 /// One instruction of a classic BPF program.
@@ -54,10 +51,8 @@ pub fn attach_filter(fd: &Fd, program: &[Insn]) -> io::Result<()> {
 }
 
 fn attach(fd: &Fd, option: c_int, program: &[Insn]) -> io::Result<()> {
-    let mut code: Vec<libc::sock_filter> = program
-        .iter()
-        .map(|&Insn(code, jt, jf, k)| libc::sock_filter { code, jt, jf, k })
-        .collect();
+    let filter = |&Insn(code, jt, jf, k): &Insn| libc::sock_filter { code, jt, jf, k };
+    let mut code: Vec<_> = program.iter().map(filter).collect();
     let len = u16::try_from(code.len()).map_err(|_| io::Error::from_raw_os_error(libc::E2BIG))?;
     let program = libc::sock_fprog { len, filter: code.as_mut_ptr() };
     // `program` points to `len` instructions, which live through the call; the kernel checks them.

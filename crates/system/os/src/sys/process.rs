@@ -15,7 +15,7 @@ pub fn has_capabilities(path: &std::path::Path) -> bool {
     let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };
     let name = c"security.capability";
     // SAFETY: two strings; without room for a value the kernel returns its length.
-    unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) > 0 }
+    unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), ptr::null_mut(), 0) > 0 }
 }
 
 /// A descriptor that is readable once the process has ended.
@@ -36,7 +36,7 @@ pub fn process_end(pid: i32) -> io::Result<OwnedFd> {
 /// # Errors
 /// The kernel does not know the call, or a filter forbids it.
 pub fn short_slices(slice: u64) -> io::Result<()> {
-    let mut attr = std::mem::MaybeUninit::<libc::sched_attr>::zeroed();
+    let mut attr = MaybeUninit::<libc::sched_attr>::zeroed();
     let size = size_of::<libc::sched_attr>();
     // SAFETY: the kernel writes at most `size` bytes, and all zeroes is a valid value of the
     // structure.
@@ -128,14 +128,7 @@ pub fn await_signal(limit: Duration) -> bool {
     let until = Instant::now() + limit;
     let counts = [libc::ITIMER_VIRTUAL, libc::ITIMER_PROF].into_iter().any(runs);
     // The signal comes during the wait below, and not between two looks.
-    let all = signals(|set| {
-        // SAFETY: the set is valid.
-        unsafe { libc::sigfillset(set) };
-    });
-    let before = signals(|before| {
-        // SAFETY: both sets are valid.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, before) };
-    });
+    let before = block_all_signals();
     let mut interrupts = false;
     while Instant::now() < until {
         let come = signals(|set| {
@@ -158,9 +151,25 @@ pub fn await_signal(limit: Duration) -> bool {
         }
     }
     // The handlers run here.
-    // SAFETY: the set is valid.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
+    set_signal_mask(&before);
     interrupts
+}
+
+/// Blocks all signals for this thread, and answers the mask of before.
+pub(super) fn block_all_signals() -> libc::sigset_t {
+    let all = signals(|set| {
+        // SAFETY: the set is valid.
+        unsafe { libc::sigfillset(set) };
+    });
+    set_signal_mask(&all)
+}
+
+/// Sets the signal mask of this thread, and answers the mask of before.
+pub(super) fn set_signal_mask(mask: &libc::sigset_t) -> libc::sigset_t {
+    signals(|before| {
+        // SAFETY: both sets are valid.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, before) };
+    })
 }
 
 /// A set of signals.

@@ -13,7 +13,7 @@
 //!    `ENDED`.
 //! 2. Before the fork, the forking thread stores `BEGUN` in `NOTED`, if `ENDED` is equal.
 //! 3. The child searches for shared memory if its `BEGUN` differs from `NOTED`.
-use libc::c_int;
+use libc::{c_int, c_long};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 static BEGUN: AtomicU64 = AtomicU64::new(0);
@@ -76,22 +76,20 @@ fn open(path: &std::ffi::CStr) -> Option<c_int> {
     c_int::try_from(fd).ok().filter(|fd| *fd >= 0)
 }
 
+/// The bytes that a call writes to `room`. `None` at the end, and after an error.
+fn read(call: c_long, fd: c_int, room: &mut [u8]) -> Option<&[u8]> {
+    // SAFETY: room for the given number of bytes.
+    let n = unsafe { libc::syscall(call, fd, room.as_mut_ptr(), room.len()) };
+    room.get(..usize::try_from(n).ok()?).filter(|bytes| !bytes.is_empty())
+}
+
 fn close_files() {
     /// The offsets of the length and the name in a `linux_dirent64`.
     const LENGTH: usize = 16;
     const NAME: usize = 19;
     let Some(dir) = open(c"/proc/self/fd") else { return };
     let mut entries = [0_u8; 512];
-    loop {
-        // SAFETY: room for the given number of bytes.
-        let n = unsafe {
-            libc::syscall(libc::SYS_getdents64, dir, entries.as_mut_ptr(), entries.len())
-        };
-        let Some(mut rest) =
-            usize::try_from(n).ok().and_then(|n| entries.get(..n)).filter(|e| !e.is_empty())
-        else {
-            break;
-        };
+    while let Some(mut rest) = read(libc::SYS_getdents64, dir, &mut entries) {
         while let Some(length) = rest.get(LENGTH..LENGTH + 2) {
             let length = usize::from(u16::from_ne_bytes([length[0], length[1]]));
             let Some((entry, next)) = rest.split_at_checked(length).filter(|_| length > NAME)
@@ -132,14 +130,7 @@ fn unmap_files() -> bool {
     let Some(maps) = open(c"/proc/self/maps") else { return false };
     let (mut found, mut count) = ([(0, 0); FOUND], 0);
     let (mut bytes, mut line) = ([0_u8; 512], Line::default());
-    'all: loop {
-        // SAFETY: room for the given number of bytes.
-        let n = unsafe { libc::syscall(libc::SYS_read, maps, bytes.as_mut_ptr(), bytes.len()) };
-        let Some(read) =
-            usize::try_from(n).ok().and_then(|n| bytes.get(..n)).filter(|b| !b.is_empty())
-        else {
-            break;
-        };
+    'all: while let Some(read) = read(libc::SYS_read, maps, &mut bytes) {
         for byte in read {
             if let Some(range) = line.take(*byte) {
                 found[count] = range;

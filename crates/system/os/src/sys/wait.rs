@@ -17,10 +17,8 @@ pub fn poll(fds: &[RawFd], events: i16, wait: Duration) -> io::Result<u64> {
         Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(0),
         result => result?,
     };
-    Ok(polls[..count]
-        .iter()
-        .enumerate()
-        .fold(0, |set, (i, p)| set | u64::from(p.revents != 0) << i))
+    let ready = polls[..count].iter().map(|poll| u64::from(poll.revents != 0));
+    Ok(ready.enumerate().fold(0, |set, (i, bit)| set | bit << i))
 }
 
 /// Waits for descriptors like `ppoll`, without a limit if there is no `limit`. Not a cancellation

@@ -71,13 +71,6 @@ pub struct Writer<M> {
     broken: bool,
 }
 
-/// The cells for a record.
-struct RecordCells {
-    /// Cells to skip at the end of the ring; the record begins behind them.
-    skip: u64,
-    cells: u64,
-}
-
 impl<M: Cells> Writer<M> {
     /// The writer of an unused ring: all zeros.
     pub(super) fn new(cells: M) -> Self {
@@ -105,9 +98,10 @@ impl<M: Cells> Writer<M> {
         Ok(())
     }
 
-    /// Finds room for a body of `len` bytes and for the cleared header behind the record.
+    /// Finds room for a body of `len` bytes and for the cleared header behind the record: the cells
+    /// to skip at the end of the ring, and the cells of the record behind them.
     #[inline]
-    fn place(&mut self, len: usize) -> Result<Option<RecordCells>, Broken> {
+    fn place(&mut self, len: usize) -> Result<Option<(u64, u64)>, Broken> {
         if self.broken {
             return Err(Broken);
         }
@@ -122,7 +116,7 @@ impl<M: Cells> Writer<M> {
                 return Ok(None);
             }
         }
-        Ok(Some(RecordCells { skip, cells }))
+        Ok(Some((skip, cells)))
     }
 
     /// The position behind all records pushed so far.
@@ -168,7 +162,7 @@ impl<M: Cells> Writer<M> {
         if len > max_body(self.cells.count()) || tag >> TAG_BITS != 0 {
             return Ok(Pushed::Refused);
         }
-        let Some(RecordCells { skip, cells }) = self.place(len)? else { return Ok(Pushed::Full) };
+        let Some((skip, cells)) = self.place(len)? else { return Ok(Pushed::Full) };
         let mask = self.cells.count() - 1;
         let (start, end) = (self.head + skip, self.head + skip + cells);
         let clean = self.clean;
@@ -273,16 +267,11 @@ impl<M: Cells> Reader<M> {
         Reader { cells, tail: 0, published: 0, broken: false }
     }
 
-    #[inline]
-    fn header(&self) -> &AtomicU64 {
-        self.cells.header(self.tail & (self.cells.count() - 1))
-    }
-
     /// Whether no record is waiting. Costs one load of a cache line, which stays in this
     /// processor's cache until the next record arrives.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.header().load(Relaxed) == 0
+        self.cells.header(self.tail & (self.cells.count() - 1)).load(Relaxed) == 0
     }
 
     /// Passes the tag and the body of the next record to `f`.

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::protocol::{CELL, Cells, Following, HEADER, Reader, Writer, max_body};
 use crate::ShmError;
-use crate::segment::{self, Access, Mapping};
+use crate::segment::{self, Mapping, READ_WRITE};
 
 /// The first word of a ring of this version.
 const MAGIC: u64 = u64::from_be_bytes(*b"ADVRING\x01");
@@ -47,16 +47,14 @@ impl<const N: u64> Shared<N> {
         // The creator should have allocated all pages; then this call is quick.
         segment::allocate(fd.as_fd(), 0..Self::LEN)?;
         let shared = Self::map(fd)?;
-        let found = shared.word(0).load(Relaxed);
-        if found == MAGIC {
-            Ok(shared)
-        } else {
-            Err(ShmError::WrongFormat { expected: MAGIC, found })
+        match shared.word(0).load(Relaxed) {
+            MAGIC => Ok(shared),
+            found => Err(ShmError::WrongFormat { expected: MAGIC, found }),
         }
     }
 
     fn map(fd: &OwnedFd) -> Result<Self, ShmError> {
-        let map = Mapping::new(fd.as_fd(), Self::LEN, Access::Write)?;
+        let map = Mapping::new(fd.as_fd(), Self::LEN, READ_WRITE)?;
         map.populate();
         Ok(Shared { map })
     }

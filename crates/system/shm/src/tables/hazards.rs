@@ -123,12 +123,8 @@ impl Hazard {
         fence(Acquire);
         // If the sequence has changed, the use seen here is over. A later use reads the tables
         // after the barrier of its `enter`, and so after the owner's write.
-        (self.sequence.load(Relaxed) == sequence).then_some(SetHazard {
-            index,
-            sequence,
-            what,
-            thread,
-        })
+        let hazard = SetHazard { index, sequence, what, thread };
+        (self.sequence.load(Relaxed) == sequence).then_some(hazard)
     }
 }
 

@@ -104,7 +104,8 @@ fn pair(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
 
-fn low(word: u64) -> u32 {
+/// The low half of a word. In the first word of a key's entry, the key.
+pub(super) fn low(word: u64) -> u32 {
     word as u32
 }
 
@@ -142,11 +143,6 @@ impl QpEntry {
             ready: flags & 1 != 0,
         })
     }
-}
-
-/// The key, from the first word of its entry.
-pub(super) fn key_of(word: u64) -> u32 {
-    low(word)
 }
 
 impl KeyEntry {

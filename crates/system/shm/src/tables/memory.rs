@@ -1,18 +1,18 @@
 //! The segment of tables as mapped in one process, which is the owner or a peer.
 #![allow(unsafe_code)]
 
-use std::io;
 use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use adverb_os::sys::{Fd, FdTable};
+use libc::c_int;
 
 use super::entry::TableEntry;
 use super::hazards::Hazard;
 use super::layout::{HAZARDS, Identity, KEYS, QPS};
 use crate::ShmError;
-use crate::segment::{self, Access, Mapping};
+use crate::segment::{self, Mapping, READ_WRITE};
 
 /// The first word of tables of this version.
 const MAGIC: u64 = u64::from_be_bytes(*b"ADVTABL\x05");
@@ -64,49 +64,33 @@ pub(super) fn thread_number() -> u32 {
 
 pub(super) struct Memory {
     map: Mapping,
-    /// The owner's descriptor. A peer has none: opening the tables maps the segment.
-    owned: Option<Owned>,
+    /// The owner's descriptor, in a table that the child of a fork closes. A peer has none: opening
+    /// the tables maps the segment.
+    owned: Option<(Arc<FdTable>, Fd)>,
     /// One bit for each granule of entries with pages known to be allocated. The seals keep any
     /// process from freeing the pages again.
     allocated: Box<[AtomicU64]>,
 }
 
-/// A descriptor that the child of a fork closes.
-struct Owned {
-    table: Arc<FdTable>,
-    fd: Fd,
-}
-
-impl Owned {
-    fn new(fd: OwnedFd) -> io::Result<Self> {
-        let table = FdTable::with_room(1);
-        Ok(Owned { fd: table.register(fd.into_raw_fd())?, table })
-    }
-}
-
 impl Memory {
-    fn new(fd: &OwnedFd, access: Access) -> Result<Memory, ShmError> {
+    fn new(fd: &OwnedFd, access: c_int) -> Result<Memory, ShmError> {
         segment::allocate(fd.as_fd(), 0..FIXED)?;
         let map = Mapping::new(fd.as_fd(), LEN, access)?;
-        let granules = (LEN - FIXED) / GRANULE;
-        Ok(Memory {
-            map,
-            owned: None,
-            allocated: (0..granules.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
-        })
+        let words = ((LEN - FIXED) / GRANULE).div_ceil(64);
+        let allocated = (0..words).map(|_| AtomicU64::new(0)).collect();
+        Ok(Memory { map, owned: None, allocated })
     }
 
     /// Creates tables, and a read-only descriptor for peers.
     pub(super) fn create(identity: Identity) -> Result<(Memory, OwnedFd), ShmError> {
         let fd = segment::create(LEN)?;
-        let theirs = fd
-            .try_clone()
-            .map_err(|source| ShmError::Os { doing: "duplicate a descriptor", source })?;
-        let mut memory = Memory::new(&fd, Access::Write)?;
+        let failed = |doing| move |source| ShmError::Os { doing, source };
+        let theirs = fd.try_clone().map_err(failed("duplicate a descriptor"))?;
+        let mut memory = Memory::new(&fd, READ_WRITE)?;
         segment::seal(fd.as_fd(), segment::READ_ONLY)?;
-        let kept =
-            Owned::new(fd).map_err(|source| ShmError::Os { doing: "keep a descriptor", source })?;
-        memory.owned = Some(kept);
+        let table = FdTable::with_room(1);
+        let kept = table.register(fd.into_raw_fd()).map_err(failed("keep a descriptor"))?;
+        memory.owned = Some((table, kept));
         let head = &memory.fixed().head.0;
         head.nonce.store(identity.nonce, Relaxed);
         head.pid.store(u64::from(identity.pid), Relaxed);
@@ -118,7 +102,7 @@ impl Memory {
     /// Opens tables of another process; returns also the claimed identity of the process.
     pub(super) fn open(fd: OwnedFd) -> Result<(Memory, Identity), ShmError> {
         segment::verify(fd.as_fd(), LEN, segment::READ_ONLY)?;
-        let memory = Memory::new(&fd, Access::Read)?;
+        let memory = Memory::new(&fd, libc::PROT_READ)?;
         let head = &memory.fixed().head.0;
         let found = head.magic.load(Relaxed);
         if found != MAGIC {
@@ -149,7 +133,7 @@ impl Memory {
         }
         let start = FIXED + granule * GRANULE;
         let done = match &self.owned {
-            Some(Owned { fd, .. }) => {
+            Some((_, fd)) => {
                 fd.borrow().is_some_and(|fd| segment::allocate(fd, start..start + GRANULE).is_ok())
             }
             // The owner allocates the page before publishing anything there.
@@ -215,8 +199,8 @@ impl Memory {
 
     /// For the owner: closes the descriptor in the child of a fork. Calls only `fstat` and `close`.
     pub(super) fn close_after_fork(&self) {
-        if let Some(owned) = &self.owned {
-            owned.table.close_all();
+        if let Some((table, _)) = &self.owned {
+            table.close_all();
         }
     }
 

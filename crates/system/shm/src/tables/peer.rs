@@ -68,7 +68,7 @@ impl PeerTables {
         }
         for slot in start..start + WAYS {
             let entry = self.memory.entry(slot);
-            if layout::key_of(entry.peek()) != key {
+            if layout::low(entry.peek()) != key {
                 continue;
             }
             let (words, sequence) = entry.read()?;

@@ -39,18 +39,13 @@ impl Published {
     /// Creates empty tables, and a descriptor for peers. The descriptor allows reads only.
     pub fn create() -> Result<(Published, OwnedFd), ShmError> {
         static IDS: AtomicU64 = AtomicU64::new(1);
-        let identity = Identity {
-            pid: std::process::id(),
-            start_time: start_time(),
-            nonce: segment::random(),
-        };
+        let (pid, nonce) = (std::process::id(), segment::random());
+        // 0 if the system does not say.
+        let start_time = adverb_os::ProcessStat::of("self").map_or(0, |stat| stat.start);
+        let identity = Identity { pid, start_time, nonce };
         let (memory, fd) = Memory::create(identity)?;
-        let inner = Inner {
-            memory,
-            identity,
-            id: IDS.fetch_add(1, Relaxed),
-            claimed: Mutex::new([false; HAZARDS]),
-        };
+        let (id, claimed) = (IDS.fetch_add(1, Relaxed), Mutex::new([false; HAZARDS]));
+        let inner = Inner { memory, identity, id, claimed };
         Ok((Published { inner: Arc::new(inner) }, fd))
     }
 
@@ -324,9 +319,4 @@ impl Drop for Claim {
             tables.release(self.index);
         }
     }
-}
-
-/// The start time of this process; 0 if the system does not say.
-fn start_time() -> u64 {
-    adverb_os::ProcessStat::of("self").map_or(0, |stat| stat.start)
 }

@@ -159,12 +159,8 @@ impl Requester {
             Ok(()) => env.counters.answers = env.counters.answers.wrapping_add(1),
             Err(Untaken::Dropped(why)) => env.counters.drop(why),
             Err(Untaken::Early(missing)) => {
-                let tell = self.reorder.early(
-                    Psn::new(missing as u32),
-                    packet,
-                    env.clock.now(),
-                    env.counters,
-                );
+                let (missing, now) = (Psn::new(missing as u32), env.clock.now());
+                let tell = self.reorder.early(missing, packet, now, env.counters);
                 self.tell(tell, env.clock.now(), env.counters);
             }
         }
@@ -294,13 +290,9 @@ impl Requester {
             }
             return told;
         }
-        let (status, name) = nak_status(code);
-        let cause = Cause::RemoteNak {
-            code: name,
-            psn: Psn::new(psn as u32).get(),
-            dest_qpn: env.ctx.attr.dest_qpn,
-        };
-        self.fail(self.sq.head, status, cause);
+        let (status, code) = nak_status(code);
+        let (psn, dest_qpn) = (Psn::new(psn as u32).get(), env.ctx.attr.dest_qpn);
+        self.fail(self.sq.head, status, Cause::RemoteNak { code, psn, dest_qpn });
         Ok(())
     }
 

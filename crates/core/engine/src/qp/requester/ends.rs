@@ -17,15 +17,10 @@ const FAREWELL: Duration = Duration::from_millis(100);
 
 impl Requester {
     /// Marks request `idx` as failed. If several requests fail, the earliest counts.
-    pub(super) fn fail(&mut self, idx: u64, status: WcStatus, cause: Cause) {
+    pub(in crate::qp) fn fail(&mut self, idx: u64, status: WcStatus, cause: Cause) {
         if self.failure.as_ref().is_none_or(|f| idx < f.idx) {
             self.failure = Some(Failure { idx, status, cause: Arc::new(cause) });
         }
-    }
-
-    /// Fails the oldest request. The caller knows that a request exists.
-    pub(crate) fn fail_oldest(&mut self, status: WcStatus, cause: Cause) {
-        self.fail(self.sq.head, status, cause);
     }
 
     /// The peer's process has ended. Nothing more is sent to the peer, and unanswered requests fail

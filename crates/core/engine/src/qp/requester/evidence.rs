@@ -48,7 +48,7 @@ pub(super) struct Evidence {
     /// The shorter of the last two round trips. Only the first packets of a burst meet no queue.
     shorter: u64,
     /// Mean of the last [`RECENT`] round trips.
-    recent: u64,
+    pub(super) recent: u64,
     /// Mean of the last [`TYPICAL`] round trips.
     typical: u64,
     /// Mean difference of a round trip to the one before.
@@ -197,11 +197,6 @@ impl Evidence {
     /// Is it time to take the evidence anew?
     fn is_stale(&self, now: Time) -> bool {
         self.accepted > 0 && now.since(self.fresh) > STALE
-    }
-
-    /// The last round trips.
-    pub(super) fn recent(&self) -> u64 {
-        self.recent
     }
 }
 

@@ -80,11 +80,8 @@ impl Requester {
             return None;
         }
         if wqe.inline {
-            return Some(HostRequest {
-                op,
-                len,
-                local: Data::Bytes(self.sq.inline(idx, 0, len as usize)),
-            });
+            let local = Data::Bytes(self.sq.inline(idx, 0, len as usize));
+            return Some(HostRequest { op, len, local });
         }
         self.ranges.clear();
         let mut left = len;
@@ -92,8 +89,8 @@ impl Requester {
             // An atomic takes the first eight bytes of a longer buffer.
             let take = left.min(u64::from(s.length)) as u32;
             if take > 0 {
-                self.ranges
-                    .push(keys.check_local(ctx.config.pd, s.lkey, needed, s.addr, take).ok()?);
+                let range = keys.check_local(ctx.config.pd, s.lkey, needed, s.addr, take).ok()?;
+                self.ranges.push(range);
             }
             left -= u64::from(take);
         }

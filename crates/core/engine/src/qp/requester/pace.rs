@@ -24,7 +24,7 @@ const ENDS: u64 = 3;
 impl Requester {
     /// Sends a probe if the wait is over. This wait is shorter than the local ACK timeout.
     pub(super) fn probe_if_due(&mut self, now: Time, counters: &mut Counters) {
-        if self.probe.due().is_some_and(|t| t <= now) {
+        if self.probe.due.is_some_and(|t| t <= now) {
             counters.probes += 1;
             self.unheard(now);
         }

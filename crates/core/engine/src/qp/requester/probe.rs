@@ -44,7 +44,8 @@ pub(super) struct Probe {
     led: bool,
     /// The first PSN that may be the next sample.
     next: u64,
-    at: Option<Time>,
+    /// When to send the next probe.
+    pub(super) due: Option<Time>,
     /// Probes since the last progress.
     sent: u32,
     /// When the requester last went back to an earlier packet.
@@ -52,10 +53,6 @@ pub(super) struct Probe {
 }
 
 impl Probe {
-    pub(super) fn due(&self) -> Option<Time> {
-        self.at
-    }
-
     /// The packet with this PSN leaves for the first time and asks for an answer. At most one of
     /// `every` packets gives a sample.
     #[inline]
@@ -75,7 +72,7 @@ impl Probe {
 
     /// The wait begins.
     pub(super) fn arm(&mut self, now: Time, timeout: Option<Duration>) {
-        self.at = match timeout {
+        self.due = match timeout {
             // Without a measured round trip, or with the timer disabled, the wait is unknown.
             Some(longest) if self.srtt > 0 => {
                 let wait =
@@ -87,7 +84,7 @@ impl Probe {
     }
 
     pub(super) fn disarm(&mut self) {
-        self.at = None;
+        self.due = None;
         self.forget();
     }
 
@@ -116,7 +113,7 @@ impl Probe {
         if more {
             self.arm(now, timeout);
         } else {
-            self.at = None;
+            self.due = None;
         }
         last
     }

@@ -132,11 +132,6 @@ impl Requester {
         }
     }
 
-    /// Headers of the packet just answered by [`Requester::poll`].
-    pub(crate) fn headers(&self) -> &Headers {
-        &self.headers
-    }
-
     /// Makes a congestion notification the prepared packet.
     pub(crate) fn notify(&mut self, dest_qpn: Qpn) -> &Headers {
         self.headers = Headers::new(Bth::new(Opcode::CNP, dest_qpn, Psn::ZERO));
@@ -257,7 +252,7 @@ impl Requester {
             }
             // The next packet has to wait for an ACK, so this packet asks for an ACK.
             let full = !self.window.admits(in_flight + n + OVERHEAD, self.mtu + OVERHEAD);
-            ack_req = last || full || self.since_ack_req + 1 >= self.window.ack_every();
+            ack_req = last || full || self.since_ack_req + 1 >= self.window.ack_every;
         }
         let operation = data_operation(&wqe.op, first, last);
         let opcode = Opcode::new(transport_of(ctx.config.qp_type), operation)?;
@@ -401,13 +396,8 @@ impl Requester {
         while left > 0 {
             let s = &sges[sge];
             let take = left.min(s.length - off);
-            match keys.check_local(
-                config.pd,
-                s.lkey,
-                Access::empty(),
-                s.addr.wrapping_add(u64::from(off)),
-                take,
-            ) {
+            let va = s.addr.wrapping_add(u64::from(off));
+            match keys.check_local(config.pd, s.lkey, Access::empty(), va, take) {
                 Ok(range) => self.ranges.push(range),
                 Err(cause) => {
                     refused = Some(cause);
@@ -444,6 +434,7 @@ impl Requester {
 /// Errors that show before the first packet.
 fn check_start(ctx: &QpCtx<'_>, op: SendOp, len: u64) -> Result<(), (WcStatus, Cause)> {
     let too_long = |max| Err((WcStatus::LocLenErr, Cause::MessageTooLong { len, max }));
+    let bad = |status, what, rule| Err((status, Cause::BadArgument { what, rule }));
     let port_bytes = ctx.config.port_mtu.bytes() as u64;
     if ctx.config.qp_type == QpType::Ud && len > port_bytes {
         return too_long(port_bytes);
@@ -454,20 +445,16 @@ fn check_start(ctx: &QpCtx<'_>, op: SendOp, len: u64) -> Result<(), (WcStatus, C
     match op {
         SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } if len < 8 => {
             let what = "length of the buffer for the old value";
-            return Err((
-                WcStatus::LocLenErr,
-                Cause::BadArgument { what, rule: "an atomic returns 8 bytes" },
-            ));
+            return bad(WcStatus::LocLenErr, what, "an atomic returns 8 bytes");
         }
         SendOp::AtomicWrite(_) if len != 8 => {
-            let rule = "an atomic write has 8 bytes";
-            return Err((WcStatus::LocLenErr, Cause::BadArgument { what: "message length", rule }));
+            return bad(WcStatus::LocLenErr, "message length", "an atomic write has 8 bytes");
         }
         _ => {}
     }
     if op.needs_response() && ctx.attr.max_rd_atomic == 0 {
         let rule = "0 allows no READ, atomic or FLUSH";
-        return Err((WcStatus::LocQpOpErr, Cause::BadArgument { what: "max_rd_atomic", rule }));
+        return bad(WcStatus::LocQpOpErr, "max_rd_atomic", rule);
     }
     Ok(())
 }

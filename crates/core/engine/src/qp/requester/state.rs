@@ -77,7 +77,7 @@ pub(crate) struct Failure {
 /// The next action of the requester.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// Send the packet described by [`Requester::headers`] and [`Requester::payload`].
+    /// Send the packet described by `Requester::headers` and [`Requester::payload`].
     Packet,
     Key(KeyOp),
     Idle,
@@ -92,20 +92,20 @@ pub(super) enum Prepared {
 
 #[derive(Debug)]
 pub(crate) struct Requester {
-    pub(super) sq: SendQueue,
+    pub(in crate::qp) sq: SendQueue,
     pub(super) cur: Cursor,
     /// First request not started. Earlier requests have their PSNs.
     pub(super) next_start: u64,
     /// Oldest unacknowledged PSN, and the first PSN never sent.
-    pub(super) una: u64,
-    pub(super) high: u64,
+    pub(in crate::qp) una: u64,
+    pub(in crate::qp) high: u64,
     /// The same two positions as cost: of all acknowledged packets, and of all started requests.
     pub(super) pos_una: u64,
     pub(super) pos_next: u64,
     pub(super) window: Window,
     pub(super) probe: Probe,
     /// Answers that arrived before earlier answers.
-    pub(super) reorder: Reorder,
+    pub(in crate::qp) reorder: Reorder,
     pub(super) reads: VecDeque<ReadReq>,
     /// The position for the next READ response: of request `.0`, at byte `.1`.
     pub(super) sink: (u64, u64, SgePosition),
@@ -117,15 +117,17 @@ pub(crate) struct Requester {
     /// When the requester first restarted at this PSN.
     pub(super) recovers: Time,
     pub(super) failure: Option<Failure>,
-    pub(super) retries: u32,
+    /// Timeouts since the last progress.
+    pub(in crate::qp) retries: u32,
     pub(super) rnr_retries: u32,
-    pub(super) ack_deadline: Option<Time>,
-    pub(super) rnr_until: Option<Time>,
+    pub(in crate::qp) ack_deadline: Option<Time>,
+    pub(in crate::qp) rnr_until: Option<Time>,
     /// When the peer last answered.
     pub(super) last_heard: Option<Time>,
     /// Number of the request for which the host performs a key operation now.
     pub(super) key_op: Option<u64>,
-    pub(super) headers: Headers,
+    /// Headers of the packet just prepared.
+    pub(in crate::qp) headers: Headers,
     pub(super) prepared: Prepared,
     /// Request of the packet just prepared.
     pub(super) prepared_idx: u64,
@@ -135,7 +137,7 @@ pub(crate) struct Requester {
     /// Size of the pieces of a message, if not the path MTU.
     pub(super) own_mtu: Option<u32>,
     /// Longest frame of a raw packet queue pair.
-    frame: u32,
+    pub(in crate::qp) frame: u32,
     // Attributes in the form that the packet path needs.
     pub(super) mtu: u64,
     pub(super) timeout: Option<Duration>,
@@ -149,20 +151,6 @@ pub(crate) struct Requester {
 }
 
 impl Requester {
-    /// The last event was a timeout.
-    pub(crate) fn is_retrying(&self) -> bool {
-        self.retries > 0
-    }
-
-    pub(crate) fn waits_for_timer(&self) -> bool {
-        self.rnr_until.is_some() || self.is_retrying()
-    }
-
-    /// Some sent packets are not acknowledged yet.
-    pub(crate) fn has_unacknowledged(&self) -> bool {
-        self.high > self.una
-    }
-
     /// Oldest unacknowledged PSN, first PSN never sent, and the number of READs and atomics on
     /// their way.
     pub(crate) fn inside(&self) -> ([Psn; 2], usize) {
@@ -219,16 +207,6 @@ impl Requester {
         }
     }
 
-    /// Sets the longest frame.
-    pub(crate) fn set_frame(&mut self, max: u32) {
-        self.frame = max;
-    }
-
-    /// The first PSN that was never sent.
-    pub(crate) fn next_psn(&self) -> Psn {
-        Psn::new(self.high as u32)
-    }
-
     /// May there be a packet to send, or a request to fail?
     #[inline]
     pub(crate) fn wants_output(&self) -> bool {
@@ -250,13 +228,6 @@ impl Requester {
             let is_few = is_last && wqe.len <= self.mtu * FEW && matches!(wqe.op, SendOp::Write(_));
             wqe.len > self.mtu && !is_few || wqe.flags.contains(SendFlags::RENDEZVOUS)
         }
-    }
-
-    pub(crate) fn queue(&self) -> &SendQueue {
-        &self.sq
-    }
-    pub(crate) fn queue_mut(&mut self) -> &mut SendQueue {
-        &mut self.sq
     }
 
     /// To RESET: all requests are forgotten.
@@ -312,25 +283,13 @@ impl Requester {
         self.sq.head == self.next_start
     }
 
-    pub(crate) fn ack_timeout(&self) -> Option<Time> {
-        self.ack_deadline
-    }
-
     #[inline]
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
         if self.peer_end.is_some() {
             return self.peer_end.filter(|_| self.has_requests());
         }
-        let due =
-            Time::earliest(Time::earliest(self.ack_deadline, self.rnr_until), self.probe.due());
+        let due = Time::earliest(Time::earliest(self.ack_deadline, self.rnr_until), self.probe.due);
         let due = Time::earliest(due, self.window.more_due());
         if self.reorder.is_idle() { due } else { Time::earliest(due, self.reorder.due()) }
-    }
-
-    pub(crate) fn reorder(&self) -> &Reorder {
-        &self.reorder
-    }
-    pub(crate) fn reorder_mut(&mut self) -> &mut Reorder {
-        &mut self.reorder
     }
 }

@@ -61,7 +61,8 @@ pub(super) struct Window {
     /// Size, threshold and doubt before the last loss, if that loss has shrunk the window.
     whole: Option<(u64, u64, Doubt)>,
     notices: Notices,
-    ack_every: u32,
+    /// One of so many packets of a long message asks for an ACK.
+    pub(super) ack_every: u32,
     bursts: Bursts,
     evidence: Evidence,
     doubt: Doubt,
@@ -126,7 +127,7 @@ impl Window {
         }
         let most = if self.size > BUFFER { most.clamp(INITIAL, BUFFER) } else { BUFFER };
         let more_at = now.filter(|_| in_flight + most < self.size).map(|now| {
-            let wait = self.evidence.recent() * most / self.size / 2;
+            let wait = self.evidence.recent * most / self.size / 2;
             now + Duration::from_nanos(wait)
         });
         self.bursts.release(in_flight, most, more_at);
@@ -134,7 +135,7 @@ impl Window {
     /// When [`Window::release_more`] has to be called.
     #[inline]
     pub(super) fn more_due(&self) -> Option<Time> {
-        self.bursts.more_at()
+        self.bursts.more_at
     }
     /// Time has passed: more may leave without an acknowledgement.
     pub(super) fn release_more(&mut self, in_flight: u64, mtu: u64, now: Time) {
@@ -202,7 +203,7 @@ impl Window {
             Some(Finding::Queue) => {
                 self.size = (self.size - self.size / 8).max(BUFFER);
                 self.threshold = self.threshold.min(self.size);
-                self.doubt.end();
+                self.doubt.wary = 0;
             }
             _ => return,
         }
@@ -267,10 +268,6 @@ impl Window {
         let most =
             if self.is_wary() && !self.notices.are_given() { AFTER_LOSS } else { ACK_REQ_EVERY };
         self.ack_every = every.clamp(1, most) as u32;
-    }
-    /// One of so many packets of a long message asks for an ACK.
-    pub(super) fn ack_every(&self) -> u32 {
-        self.ack_every
     }
     /// A loss or a notification happened not long ago: bursts have to be short.
     pub(super) fn is_wary(&self) -> bool {

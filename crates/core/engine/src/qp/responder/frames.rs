@@ -12,7 +12,7 @@ use adverb_wire::NakCode;
 impl Responder {
     /// Is a receive available?
     pub(in crate::qp) fn has_receive(&self) -> bool {
-        self.active.is_some() || self.rq.len() > 0
+        self.active.is_some() || self.rq.len > 0
     }
 
     pub(in crate::qp) fn handle_frame<M: Memory + ?Sized, S: RecvSource + ?Sized>(
@@ -48,13 +48,8 @@ impl Responder {
             .and_then(|()| active.place(env.keys, env.memory, frame));
         if let Err(cause) = placed {
             counters.drop(DropReason::Buffers);
-            return self.fail(
-                ctx,
-                env.effects,
-                NakCode::RemoteOperational,
-                cause,
-                WcStatus::LocProtErr,
-            );
+            let code = NakCode::RemoteOperational;
+            return self.fail(ctx, env.effects, code, cause, WcStatus::LocProtErr);
         }
         let mut c = Completion::success(active.wqe.wr_id, ctx.config.qpn, WcOpcode::Recv);
         c.byte_len = frame.len() as u32;

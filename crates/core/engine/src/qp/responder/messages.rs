@@ -13,7 +13,7 @@ use crate::qp::context::QpCtx;
 use crate::qp::{Env, NoRecv, QpConfig, RecvSource};
 use crate::types::{Access, QpType};
 use crate::wr::{TagKind, Tagged};
-use adverb_wire::NakCode;
+use adverb_wire::{NakCode, Reth};
 use alloc::sync::Arc;
 
 /// Longest message (IBTA 9.7.7).
@@ -37,9 +37,12 @@ impl Refusal {
     pub(super) fn new(code: NakCode, cause: Cause, status: WcStatus) -> Self {
         Refusal::Final { code, cause, status }
     }
-    pub(super) fn invalid(what: &'static str, packet: &Packet<'_>) -> Self {
-        let cause = Cause::ProtocolViolation { what, psn: packet.headers.bth.psn.get() };
+    /// The request itself is not allowed.
+    pub(super) fn request(cause: Cause) -> Self {
         Refusal::new(NakCode::InvalidRequest, cause, WcStatus::RemInvReqErr)
+    }
+    pub(super) fn invalid(what: &'static str, packet: &Packet<'_>) -> Self {
+        Refusal::request(Cause::ProtocolViolation { what, psn: packet.headers.bth.psn.get() })
     }
     /// The payload could not be placed.
     fn placing(cause: Cause, status: WcStatus) -> Self {
@@ -60,8 +63,7 @@ pub(super) fn check_qp_access(ctx: &QpCtx<'_>, needed: Access) -> Result<(), Ref
     if ctx.attr.access.contains(needed) {
         Ok(())
     } else {
-        let cause = Cause::QpAccessDenied { needed };
-        Err(Refusal::new(NakCode::InvalidRequest, cause, WcStatus::RemInvReqErr))
+        Err(Refusal::request(Cause::QpAccessDenied { needed }))
     }
 }
 
@@ -95,11 +97,8 @@ impl Responder {
             }
             Err(NoRecv::Empty) => Err(Refusal::NotReady),
             Err(NoRecv::NoSuchSrq) => {
-                let cause = Cause::BadArgument {
-                    what: "XRC SRQ number",
-                    rule: "names a shared receive queue of the target's XRC domain",
-                };
-                Err(Refusal::new(NakCode::InvalidRequest, cause, WcStatus::RemInvReqErr))
+                let rule = "names a shared receive queue of the target's XRC domain";
+                Err(Refusal::request(Cause::BadArgument { what: "XRC SRQ number", rule }))
             }
         }
     }
@@ -166,8 +165,7 @@ impl Responder {
             && reth.len > MAX_MESSAGE
         {
             let (len, max) = (u64::from(reth.len), u64::from(MAX_MESSAGE));
-            let cause = Cause::MessageTooLong { len, max };
-            return Err(Refusal::new(NakCode::InvalidRequest, cause, WcStatus::RemInvReqErr));
+            return Err(Refusal::request(Cause::MessageTooLong { len, max }));
         }
         // Resources come before keys and lengths (IBTA 9.7.4.1.4). So the receive of the immediate
         // data is active when a wrong key is found, and completes with a "local access error" (IBTA
@@ -178,20 +176,14 @@ impl Responder {
         let (va, rkey, len, before, base) = if let Some(reth) = packet.headers.reth {
             // The whole range is checked before the first byte. A WRITE of no bytes has no key to
             // check (IBTA 9.7.4.1.5).
-            let base = if reth.len > 0 {
-                let whole = env.keys.check_remote(
-                    pd,
-                    qpn,
-                    reth.rkey,
-                    Access::REMOTE_WRITE,
-                    reth.va,
-                    reth.len,
-                );
+            let Reth { va, rkey, len } = reth;
+            let base = if len > 0 {
+                let whole = env.keys.check_remote(pd, qpn, rkey, Access::REMOTE_WRITE, va, len);
                 Some(whole.map_err(Refusal::access)?)
             } else {
                 None
             };
-            (reth.va, reth.rkey, reth.len, 0, base)
+            (va, rkey, len, 0, base)
         } else if let Some(Message::Write { va, rkey, len, received }) = self.message {
             (va, rkey, len, received, None)
         } else {

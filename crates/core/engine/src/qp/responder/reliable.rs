@@ -294,15 +294,9 @@ impl Responder {
             return Err(Refusal::invalid("RDMA READ of more than 2^31 bytes", packet));
         }
         if reth.len > 0 {
+            let (pd, qpn) = (ctx.config.pd, ctx.config.qpn);
             env.keys
-                .check_remote(
-                    ctx.config.pd,
-                    ctx.config.qpn,
-                    reth.rkey,
-                    Access::REMOTE_READ,
-                    reth.va,
-                    reth.len,
-                )
+                .check_remote(pd, qpn, reth.rkey, Access::REMOTE_READ, reth.va, reth.len)
                 .map_err(Refusal::access)?;
         }
         self.count_message();
@@ -310,14 +304,7 @@ impl Responder {
             env.effects.count(CountedOp::RemoteRead, u64::from(reth.len), true);
         }
         let mtu = packet.mtu(ctx.attr.path_mtu);
-        let body = Body::Read {
-            pd: ctx.config.pd,
-            va: reth.va,
-            rkey: reth.rkey,
-            left: reth.len,
-            mtu: mtu as u32,
-            started: false,
-        };
+        let body = Body::read(ctx.config.pd, &reth, mtu);
         self.respond_to(packet.headers.bth.psn, body, false);
         Ok(packets(reth.len, mtu))
     }
@@ -333,8 +320,7 @@ impl Responder {
     ) -> Result<u64, Refusal> {
         check_qp_access(ctx, needed)?;
         if va % 8 != 0 {
-            let cause = Cause::Misaligned { va };
-            return Err(Refusal::new(NakCode::InvalidRequest, cause, WcStatus::RemInvReqErr));
+            return Err(Refusal::request(Cause::Misaligned { va }));
         }
         self.check_resources(ctx, packet)?;
         let at = env
@@ -344,8 +330,7 @@ impl Responder {
         // A region and its address space may start at different bytes. The memory itself has to be
         // aligned.
         if at.addr % 8 != 0 {
-            let cause = Cause::Misaligned { va: at.addr };
-            return Err(Refusal::new(NakCode::InvalidRequest, cause, WcStatus::RemInvReqErr));
+            return Err(Refusal::request(Cause::Misaligned { va: at.addr }));
         }
         env.memory.atomic(at, op).map_err(|f| {
             let cause = Cause::Fault { addr: f.addr };
@@ -418,10 +403,8 @@ impl Responder {
             || feth.placement & !(FLUSH_GLOBAL | FLUSH_PERSISTENT) != 0
             || feth.selectivity > 1
         {
-            return Err(Refusal::invalid(
-                "FLUSH of an unknown placement type or selectivity level",
-                packet,
-            ));
+            let what = "FLUSH of an unknown placement type or selectivity level";
+            return Err(Refusal::invalid(what, packet));
         }
         check_qp_access(ctx, needed)?;
         self.check_resources(ctx, packet)?;

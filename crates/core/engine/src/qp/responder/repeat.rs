@@ -109,15 +109,7 @@ impl Responder {
         if !original && !self.repeats_left(ctx) {
             return false;
         }
-        let body = Body::Read {
-            pd: ctx.config.pd,
-            va: reth.va,
-            rkey: reth.rkey,
-            left: reth.len,
-            mtu: mtu as u32,
-            started: false,
-        };
-        self.respond_to(psn, body, !original);
+        self.respond_to(psn, Body::read(ctx.config.pd, &reth, mtu), !original);
         true
     }
 

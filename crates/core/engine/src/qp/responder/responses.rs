@@ -10,7 +10,8 @@ use crate::packet::{Data, Transmit};
 use crate::qp::context::QpCtx;
 use crate::types::{Access, Key, PdId, QpType};
 use adverb_wire::{
-    Aeth, AtomicAckEth, Bth, Headers, NakCode, Opcode, Operation, Psn, Syndrome, Transport, pad_for,
+    Aeth, AtomicAckEth, Bth, Headers, NakCode, Opcode, Operation, Psn, Reth, Syndrome, Transport,
+    pad_for,
 };
 use alloc::collections::VecDeque;
 
@@ -38,6 +39,14 @@ pub(super) enum Body {
     },
     /// FLUSH or ATOMIC WRITE is done: a READ response Only without payload (annex A19).
     Done,
+}
+
+impl Body {
+    /// A READ, in packets of `mtu` bytes.
+    pub(super) fn read(pd: PdId, reth: &Reth, mtu: usize) -> Self {
+        let Reth { va, rkey, len: left } = *reth;
+        Body::Read { pd, va, rkey, left, mtu: mtu as u32, started: false }
+    }
 }
 
 /// An answer.

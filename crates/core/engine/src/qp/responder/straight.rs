@@ -22,7 +22,7 @@ impl Responder {
         Course {
             keys,
             receives: (!self.receives_hidden).then_some(&self.rq),
-            receive: self.rq.taken(),
+            receive: self.rq.taken,
             within: active.is_some(),
             pd: active.map_or(pd, |active| active.wqe.pd),
             pieces: active.map_or(Pieces::default(), |active| active.pieces(0)),

@@ -432,5 +432,5 @@ fn the_receive_queue_is_bounded_and_wraps() {
         assert_eq!(w.completion().wr_id, expect.remove(0));
         expect.push(w.recv(0, &[8]));
     }
-    assert_eq!(w.qp.responder.rq.len(), 8);
+    assert_eq!(w.qp.responder.rq.len, 8);
 }

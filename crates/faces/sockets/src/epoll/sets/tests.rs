@@ -10,15 +10,15 @@ fn ready(polls: &mut [pollfd]) -> &[pollfd] {
 #[test]
 fn members_come_once_change_and_go() {
     let mut sets = Sets::new();
-    assert_eq!(sets.add(5, 7, IN, 70), Err(Refusal::NotThere));
+    assert_eq!(sets.add(5, 7, IN, 70), Err(libc::ENOENT));
     sets.begin(5, 9);
     assert_eq!(sets.add(5, 7, IN, 70), Ok(()));
-    assert_eq!(sets.add(5, 7, IN, 70), Err(Refusal::There));
-    assert_eq!(sets.modify(5, 8, IN, 80), Err(Refusal::NotThere));
+    assert_eq!(sets.add(5, 7, IN, 70), Err(libc::EEXIST));
+    assert_eq!(sets.modify(5, 8, IN, 80), Err(libc::ENOENT));
     assert_eq!(sets.modify(5, 7, IN, 71), Ok(()));
     assert_eq!(sets.take(5, ready(&mut sets.polls(5)), 4), [(IN, 71)]);
     assert_eq!(sets.remove(5, 7), Ok(()));
-    assert_eq!(sets.remove(5, 7), Err(Refusal::NotThere));
+    assert_eq!(sets.remove(5, 7), Err(libc::ENOENT));
     assert_eq!(sets.add(5, 8, IN, 80), Ok(()));
     sets.forget(8);
     assert!(sets.polls(5).is_empty());

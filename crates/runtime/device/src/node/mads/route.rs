@@ -97,7 +97,7 @@ impl Mads {
         // Locked first, so that a process that finds the name also finds the entry.
         let mut services = self.services.write();
         let index = node.link.listen_for(claim)?;
-        services.push((claim.service(), claim.at(), index));
+        services.push((claim.service, claim.at, index));
         Ok(index)
     }
 

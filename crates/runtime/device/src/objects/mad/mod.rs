@@ -192,13 +192,13 @@ impl Claim {
     /// The service id.
     #[must_use]
     pub fn service_id(&self) -> u64 {
-        self.bound.service()
+        self.bound.service
     }
 
     /// The address of the claim; `None` for all addresses.
     #[must_use]
     pub fn local(&self) -> Option<IpAddr> {
-        self.bound.at()
+        self.bound.at
     }
 }
 

@@ -66,7 +66,7 @@ impl Port {
 
     /// Does this station receive a frame that leaves the station?
     fn comes_back(&self, frame: &Frame) -> bool {
-        frame.is_to_group() || *frame.dst() == self.mac
+        frame.is_to_group() || frame.dst == self.mac
     }
 }
 

@@ -8,7 +8,7 @@ pub(super) struct Bursts {
     released: u64,
     most: u64,
     /// When more may leave, if the last acknowledgement released less than fits the window.
-    more_at: Option<Time>,
+    pub(super) more_at: Option<Time>,
 }
 
 impl Bursts {
@@ -30,10 +30,5 @@ impl Bursts {
     /// At most `most` may leave in addition to what is in flight, and more at `more_at`.
     pub(super) fn release(&mut self, in_flight: u64, most: u64, more_at: Option<Time>) {
         (self.released, self.most, self.more_at) = (in_flight, in_flight + most, more_at);
-    }
-
-    #[inline]
-    pub(super) fn more_at(&self) -> Option<Time> {
-        self.more_at
     }
 }

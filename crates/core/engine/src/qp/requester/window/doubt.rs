@@ -60,11 +60,6 @@ impl Doubt {
         self.wary = self.wary.min(PATIENCE);
     }
 
-    /// A queue was seen, and the window shrank for it.
-    pub(super) fn end(&mut self) {
-        self.wary = 0;
-    }
-
     /// As before a loss that was none.
     pub(super) fn restore(&mut self, before: Doubt) {
         (self.wary, self.patience) = (before.wary, before.patience);

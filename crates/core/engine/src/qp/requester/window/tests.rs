@@ -163,11 +163,11 @@ fn a_long_acknowledgement_is_released_in_pieces() {
 fn a_loss_makes_bursts_short() {
     let mut line = Line::new(2_000_000, 3 << 20);
     line.rounds(40);
-    assert_eq!(line.window.ack_every(), ACK_REQ_EVERY as u32);
+    assert_eq!(line.window.ack_every, ACK_REQ_EVERY as u32);
     line.window.lost(MTU, line.una, line.una);
-    assert_eq!(line.window.ack_every(), AFTER_LOSS as u32);
+    assert_eq!(line.window.ack_every, AFTER_LOSS as u32);
     while line.window.is_wary() {
         line.round();
     }
-    assert_eq!(line.window.ack_every(), ACK_REQ_EVERY as u32);
+    assert_eq!(line.window.ack_every, ACK_REQ_EVERY as u32);
 }
