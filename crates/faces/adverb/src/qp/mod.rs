@@ -4,7 +4,7 @@ use crate::cq::Cq;
 use crate::data::Slices;
 use crate::device::Context;
 use crate::error::Result;
-use crate::handle::{DeviceObject, Handle};
+use crate::handle::{Handle, ends};
 use crate::pd::Pd;
 use crate::sites;
 use crate::srq::Srq;
@@ -60,12 +60,7 @@ pub struct QpInner {
     first_psn: AtomicU32,
 }
 
-impl DeviceObject for QpInner {
-    const WHAT: &'static str = "the queue pair";
-    fn end(&mut self) -> Result<(), adverb_device::Error> {
-        self.qp.destroy()
-    }
-}
+ends!(QpInner = "the queue pair" by qp.destroy);
 
 /// The transitions from INIT to RTS.
 const TO_RTS: [(QpState, QpState); 2] =
