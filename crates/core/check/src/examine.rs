@@ -148,32 +148,31 @@ impl Ledger {
         let n = queue.number;
         let armed = cq.arm.map_or(0, |arm| arm.place);
         let since = cq.completions - cq.arm.map_or(0, |arm| arm.after);
-        let (polled, made, found_empty) = (cq.polled, cq.made, cq.found_empty);
         let events = self.events.of(Source::Completion(n));
         let waiting = count(queue.waiting as usize, "completion");
+        let total = count((since + u64::from(queue.waiting)) as usize, "completion");
+        let [lie, are, them] = agreeing(queue.waiting);
+        let waiter = if queue.waiter.is_empty() { "the program" } else { &queue.waiter };
         let sleeps = scene.is_stuck() && !queue.waiter.is_empty();
         let silent = queue.channel && queue.unread == 0 && queue.unannounced > 0;
         let lost = !queue.lost.is_empty() || silent && sleeps;
-        let polls = if polled != 0 { polled } else { found_empty };
+        let polls = if cq.polled != 0 { cq.polled } else { cq.found_empty };
         let quiet = queue.channel && queue.unread == 0 && queue.waiting > 0;
         if quiet && queue.armed == Armed::Solicited {
             let places = [("armed", armed), ("polled", polls)];
-            let total = since + u64::from(queue.waiting);
             self.reporter.say(Code::ArmedForSolicited, &places, || {
                 format!(
-                    "CQ {n} was armed for solicited completions only, and none of the {} since \
-                     was solicited: no event comes for a message without IBV_SEND_SOLICITED; arm \
-                     with solicited_only = 0, or set the flag at the sender",
-                    count(total as usize, "completion")
+                    "CQ {n} was armed for solicited completions only, and none of the {total} \
+                     since was solicited: no event comes for a message without \
+                     IBV_SEND_SOLICITED; arm with solicited_only = 0, or set the flag at the sender"
                 )
             });
         } else if silent && queue.arms == 0 && sleeps {
-            let places = [("waits", scene.place()), ("CQ made", made)];
+            let places = [("waits", scene.place()), ("CQ made", cq.made)];
             self.reporter.say(Code::NeverArmed, &places, || {
                 format!(
-                    "CQ {n} was never armed: {waiting} came, and no event announces them to {}; \
-                     call ibv_req_notify_cq before the wait, then poll until empty",
-                    waiter(queue)
+                    "CQ {n} was never armed: {waiting} came, and no event announces them to \
+                     {waiter}; call ibv_req_notify_cq before the wait, then poll until empty"
                 )
             });
         } else if silent
@@ -193,11 +192,9 @@ impl Ledger {
             };
             self.reporter.say(Code::NeverArmedAgain, &places, || {
                 format!(
-                    "CQ {n} was armed {times} and not again after its last event{dropped}: of {} \
-                     since, {} {} in the queue, and no event announces them; {remedy}",
-                    count((since + u64::from(queue.waiting)) as usize, "completion"),
-                    queue.waiting,
-                    if queue.waiting == 1 { "lies" } else { "lie" }
+                    "CQ {n} was armed {times} and not again after its last event{dropped}: of \
+                     {total} since, {} {lie} in the queue, and no event announces them; {remedy}",
+                    queue.waiting
                 )
             });
         } else if lost && since > 0 && cq.arm.is_some_and(|arm| !arm.emptied) {
@@ -205,12 +202,9 @@ impl Ledger {
             self.reporter.say(Code::LostWakeUp, &places, || {
                 format!(
                     "lost wake-up: the program polled {} after the arm of CQ {n} and stopped \
-                     before the queue was empty: {waiting} {}, and no event announces {} to {}; \
-                     poll until ibv_poll_cq finds nothing",
-                    count(since as usize, "completion"),
-                    if queue.waiting == 1 { "is left" } else { "are left" },
-                    if queue.waiting == 1 { "it" } else { "them" },
-                    waiter(queue)
+                     before the queue was empty: {waiting} {are} left, and no event announces {them} \
+                     to {waiter}; poll until ibv_poll_cq finds nothing",
+                    count(since as usize, "completion")
                 )
             });
         } else if lost {
@@ -218,31 +212,40 @@ impl Ledger {
             self.reporter.say(Code::LostWakeUp, &places, || {
                 format!(
                     "lost wake-up: {waiting} of CQ {n} came between the last poll and the arm, so \
-                     no event announces {}, and {} sleeps; arm first, then poll until empty",
-                    if queue.waiting == 1 { "it" } else { "them" },
-                    waiter(queue)
+                     no event announces {them}, and {waiter} sleeps; arm first, then poll until \
+                     empty"
                 )
             });
-        } else if scene.is_stuck() && queue.unread > 0 {
-            let places = [("waits", scene.place()), ("last event taken", events.place)];
+        } else if scene.is_stuck() {
+            let places = [("waits", scene.place()), ("last polled", polls), ("CQ made", cq.made)];
+            self.left_in_queue(queue, scene, &places);
+        }
+    }
+
+    /// An event is not read, or completions are not polled.
+    fn left_in_queue(
+        &mut self,
+        queue: &QueueScene,
+        scene: &Scene,
+        places: &[(&'static str, CodeAddress)],
+    ) {
+        let (n, doing) = (queue.number, scene.doing());
+        let waiting = count(queue.waiting as usize, "completion");
+        if queue.unread > 0 {
+            let taken = self.events.of(Source::Completion(n)).place;
+            let places = [("waits", scene.place()), ("last event taken", taken)];
+            let [lie, _, them] = agreeing(queue.unread);
             self.reporter.say(Code::EventUnread, &places, || {
                 format!(
-                    "{} of CQ {n} {} in the completion channel, and no thread reads {}: {}; {waiting} \
-                     lie in the queue",
-                    count(queue.unread as usize, "event"),
-                    if queue.unread == 1 { "lies" } else { "lie" },
-                    if queue.unread == 1 { "it" } else { "them" },
-                    scene.doing()
+                    "{} of CQ {n} {lie} in the completion channel, and no thread reads {them}: \
+                     {doing}; {waiting} lie in the queue",
+                    count(queue.unread as usize, "event")
                 )
             });
-        } else if scene.is_stuck() && queue.waiting > 0 {
-            let places = [("waits", scene.place()), ("last polled", polls), ("CQ made", made)];
-            self.reporter.say(Code::NotPolled, &places, || {
-                format!(
-                    "{waiting} {} in CQ {n}, and no thread polls the queue: {}",
-                    if queue.waiting == 1 { "lies" } else { "lie" },
-                    scene.doing()
-                )
+        } else if queue.waiting > 0 {
+            let [lie, ..] = agreeing(queue.waiting);
+            self.reporter.say(Code::NotPolled, places, || {
+                format!("{waiting} {lie} in CQ {n}, and no thread polls the queue: {doing}")
             });
         }
     }
@@ -259,10 +262,7 @@ impl Ledger {
         let failed = self.failed_completion.is_some_and(|f| f.done.queue_pair == n);
         if pair.refused > 0 && (pair.receives == 0 || gave_up || failed) {
             let posts = self.receives_posted(pair);
-            let what = match pair.srq {
-                0 => String::new(),
-                srq => format!("{} of ", Source::Srq(srq)),
-            };
+            let what = of_shared(pair.srq);
             let mut places = vec![("receives posted", posts.place)];
             // A program with several shared receive queues may have filled another.
             let other = self.srqs.iter().filter(|(srq, _)| pair.srq != 0 && **srq != pair.srq);
@@ -298,10 +298,7 @@ impl Ledger {
                 format!(
                     "{} of queue pair {n:#x} wait: {}{} has no receive posted for the next message",
                     count(pair.open as usize, "request"),
-                    match srq {
-                        0 => String::new(),
-                        srq => format!("{} of ", Source::Srq(srq)),
-                    },
+                    of_shared(srq),
                     peer(pair)
                 )
             });
@@ -401,8 +398,14 @@ impl Ledger {
     }
 }
 
-fn waiter(queue: &QueueScene) -> &str {
-    if queue.waiter.is_empty() { "the program" } else { &queue.waiter }
+/// In front of a part of a shared receive queue; empty for no such queue.
+fn of_shared(number: u32) -> String {
+    if number == 0 { String::new() } else { format!("{} of ", Source::Srq(number)) }
+}
+
+/// The words that agree with a number of things.
+fn agreeing(n: u32) -> [&'static str; 3] {
+    if n == 1 { ["lies", "is", "it"] } else { ["lie", "are", "them"] }
 }
 
 pub(crate) fn peer(pair: &PairScene) -> String {

@@ -251,11 +251,8 @@ impl Ledger {
             return Vec::new();
         };
         if !done.ok && !qp.told {
-            let own = if done.receive {
-                qp.receives.iter().find(|r| r.wr_id == done.wr_id)
-            } else {
-                qp.sends.posted.iter().find(|r| r.wr_id == done.wr_id)
-            };
+            let queue = if done.receive { &qp.receives } else { &qp.sends.posted };
+            let own = queue.iter().find(|r| r.wr_id == done.wr_id);
             let posted = own.map_or(0, |request| request.place);
             let stopped = qp.stopped;
             let failed = FailedCompletion { done, polled: place, posted, stopped, overcome: false };

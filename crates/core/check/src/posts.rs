@@ -38,11 +38,8 @@ impl Ledger {
         }
         self.in_error(number, requests.len(), in_error, place);
         let Some(qp) = self.qps.get_mut(&number) else { return };
-        let mut more = 0;
-        for request in requests {
-            more += usize::from(request.signaled);
-            qp.sends.posted.push_back(request.clone());
-        }
+        let more = requests.iter().filter(|request| request.signaled).count();
+        qp.sends.posted.extend(requests.iter().cloned());
         let cq = qp.of.send_cq;
         self.expect(cq, more, place);
     }

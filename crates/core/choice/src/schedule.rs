@@ -76,14 +76,9 @@ impl FromStr for Schedule {
         }
         let mut lines =
             text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#'));
-        match lines.next() {
-            Some(HEAD) => {}
-            other => {
-                return Err(Bad::new(
-                    other.unwrap_or_default(),
-                    "a schedule begins with another line",
-                ));
-            }
+        let first = lines.next().unwrap_or_default();
+        if first != HEAD {
+            return Err(Bad::new(first, "a schedule begins with another line"));
         }
         let mut schedule = Schedule::default();
         for line in lines {

@@ -61,10 +61,11 @@ pub fn answer(
 ) {
     let mut reply = Reply::new(port, send);
     while let Some(message) = next(&mut datagram) {
+        let asked = Asked { table, objects, message: &message };
         if message.flags & NLM_F_REQUEST != 0 && message.kind >= NLMSG_MIN_TYPE {
-            if let Err(error) = one(table, objects, &message, change, &mut reply) {
+            if let Err(error) = asked.answer(change, &mut reply) {
                 reply.result(&message, error);
-            } else if message.flags & NLM_F_ACK != 0 && !is_dump(&message) {
+            } else if message.flags & NLM_F_ACK != 0 && !asked.is_dump() {
                 reply.result(&message, 0);
             }
         } else if message.flags & NLM_F_ACK != 0 {
@@ -78,102 +79,17 @@ pub fn answer(
 #[must_use]
 pub fn needs_objects(mut datagram: &[u8]) -> bool {
     while let Some(message) = next(&mut datagram) {
-        let what = message.kind & 0x3ff;
-        let lists = KINDS.iter().any(|kind| kind.get == what);
+        let what = message.command();
         let counts = what == command::STAT_GET && !message.has(attr::STAT_RES);
-        if message.kind >> 10 == CLIENT && (lists || counts || what == command::RES_GET) {
+        let needs = Kind::of(what).is_some() || counts || what == command::RES_GET;
+        if message.kind >> 10 == CLIENT && needs {
             return true;
         }
     }
     false
 }
 
-/// Whether the message is a dump, for the commands of this client that support dumps.
-fn is_dump(message: &Message<'_>) -> bool {
-    use command::{
-        GET, PORT_GET, RES_CM_ID_GET, RES_CQ_GET, RES_CTX_GET, RES_GET, RES_MR_GET, RES_PD_GET,
-        RES_QP_GET, RES_SRQ_GET, STAT_GET,
-    };
-    let can = matches!(
-        message.kind & 0x3ff,
-        GET | PORT_GET
-            | RES_GET
-            | RES_QP_GET
-            | RES_CM_ID_GET
-            | RES_CQ_GET
-            | RES_MR_GET
-            | RES_PD_GET
-            | RES_CTX_GET
-            | RES_SRQ_GET
-            | STAT_GET
-    );
-    can && message.flags & NLM_F_DUMP != 0
-}
-
 type Said = Result<(), i32>;
-
-fn one(
-    table: &Table<'_>,
-    objects: Option<&Objects<'_>>,
-    message: &Message<'_>,
-    change: &mut dyn FnMut(LinkChange<'_>) -> i32,
-    reply: &mut Reply<'_>,
-) -> Said {
-    if message.kind >> 10 != CLIENT {
-        return Err(EINVAL);
-    }
-    let dump = is_dump(message);
-    let what = message.kind & 0x3ff;
-    if let Some(kind) = KINDS.iter().find(|kind| kind.get == what) {
-        return list(table, objects, message, reply, kind);
-    }
-    match what {
-        command::GET => each(table, message, reply, dump, &device),
-        command::RES_GET => {
-            let objects = objects.ok_or(ENODATA)?;
-            each(table, message, reply, dump, &|reply, device| summary(objects, reply, device))
-        }
-        command::PORT_GET if dump => dump_of_one(table, message, reply, Some(&port)),
-        command::PORT_GET => {
-            let found = with_port(table, message)?;
-            say(message, reply, &found, 0, &port);
-            Ok(())
-        }
-        command::SYS_GET => {
-            reply.message(message, message.kind, 0, |reply| {
-                // Devices are shared among all network namespaces that a process can see. The child
-                // of a fork has the registered memory of its parent.
-                reply.u8(attr::SYS_NETNS_MODE, 1);
-                reply.u8(attr::SYS_COPY_ON_FORK, 1);
-            });
-            Ok(())
-        }
-        command::GET_CHARDEV => chardev(table, message, reply),
-        command::STAT_GET => statistics(table, objects, message, reply, dump),
-        command::STAT_GET_STATUS => {
-            let found = with_port(table, message)?;
-            // No counter is optional.
-            say(message, reply, &found, 0, &|reply, _| {
-                reply.u32(attr::PORT_INDEX, PORT);
-                reply.nested(attr::STAT_HWCOUNTERS, |_| {});
-            });
-            Ok(())
-        }
-        command::NEWLINK => {
-            let text = |kind| message.string(kind).ok_or(EINVAL);
-            let (name, interface) = (text(attr::DEV_NAME)?, text(attr::NDEV_NAME)?);
-            done(change(LinkChange::Add { name, driver: text(attr::LINK_TYPE)?, interface }))
-        }
-        command::DELLINK => done(change(LinkChange::Delete { name: named(table, message)?.name })),
-        // The ids of rdma_cm are known to their process alone.
-        command::RES_CM_ID_GET
-        | command::SET
-        | command::SYS_SET
-        | command::STAT_SET
-        | command::STAT_DEL => Err(EOPNOTSUPP),
-        _ => Err(EINVAL),
-    }
-}
 
 fn done(errno: i32) -> Said {
     if errno == 0 { Ok(()) } else { Err(errno) }
@@ -182,82 +98,195 @@ fn done(errno: i32) -> Said {
 /// Fills in the attributes for a device.
 type Fill<'a> = &'a dyn Fn(&mut Reply<'_>, &Device<'_>);
 
-fn say(to: &Message<'_>, reply: &mut Reply<'_>, device: &Device<'_>, flags: u16, fill: Fill<'_>) {
-    reply.message(to, to.kind, flags, |reply| {
-        reply.u32(attr::DEV_INDEX, device.index);
-        reply.string(attr::DEV_NAME, device.name);
-        fill(reply, device);
-    });
+/// A request, with all that an answer may tell.
+struct Asked<'a> {
+    table: &'a Table<'a>,
+    objects: Option<&'a Objects<'a>>,
+    message: &'a Message<'a>,
 }
 
-fn named<'a>(table: &Table<'a>, message: &Message<'_>) -> Result<Device<'a>, i32> {
-    let index = message.u32(attr::DEV_INDEX).ok_or(EINVAL)?;
-    table.find(index).ok_or(EINVAL)
-}
-
-fn with_port<'a>(table: &Table<'a>, message: &Message<'_>) -> Result<Device<'a>, i32> {
-    let device = named(table, message)?;
-    (message.u32(attr::PORT_INDEX) == Some(PORT)).then_some(device).ok_or(EINVAL)
-}
-
-/// Answers for all devices, or for the named device.
-fn each(
-    table: &Table<'_>,
-    message: &Message<'_>,
-    reply: &mut Reply<'_>,
-    dump: bool,
-    fill: Fill<'_>,
-) -> Said {
-    if dump {
-        table.devices().for_each(|d| say(message, reply, &d, NLM_F_MULTI, fill));
-        reply.done(message, NLM_F_MULTI);
-    } else {
-        say(message, reply, &named(table, message)?, 0, fill);
+impl<'a> Asked<'a> {
+    fn answer(&self, change: &mut dyn FnMut(LinkChange<'_>) -> i32, reply: &mut Reply<'_>) -> Said {
+        let message = self.message;
+        if message.kind >> 10 != CLIENT {
+            return Err(EINVAL);
+        }
+        let what = message.command();
+        if let Some(kind) = Kind::of(what) {
+            return self.list(reply, kind);
+        }
+        match what {
+            command::GET => self.each(reply, &device),
+            command::RES_GET => {
+                let objects = self.objects()?;
+                self.each(reply, &|reply, device| summary(objects, reply, device))
+            }
+            command::PORT_GET if self.is_dump() => self.dump_of_one(reply, Some(&port)),
+            command::PORT_GET => self.of_port(reply, &port),
+            command::SYS_GET => {
+                reply.message(message, message.kind, 0, |reply| {
+                    // Devices are shared among all network namespaces that a process can see. The
+                    // child of a fork has the registered memory of its parent.
+                    reply.u8(attr::SYS_NETNS_MODE, 1);
+                    reply.u8(attr::SYS_COPY_ON_FORK, 1);
+                });
+                Ok(())
+            }
+            command::GET_CHARDEV => self.chardev(reply),
+            command::STAT_GET => self.statistics(reply),
+            // No counter is optional.
+            command::STAT_GET_STATUS => self.of_port(reply, &|reply, _| {
+                reply.u32(attr::PORT_INDEX, PORT);
+                reply.nested(attr::STAT_HWCOUNTERS, |_| {});
+            }),
+            command::NEWLINK => {
+                let text = |kind| message.string(kind).ok_or(EINVAL);
+                let (name, interface) = (text(attr::DEV_NAME)?, text(attr::NDEV_NAME)?);
+                done(change(LinkChange::Add { name, driver: text(attr::LINK_TYPE)?, interface }))
+            }
+            command::DELLINK => done(change(LinkChange::Delete { name: self.named()?.name })),
+            // The ids of rdma_cm are known to their process alone.
+            command::RES_CM_ID_GET
+            | command::SET
+            | command::SYS_SET
+            | command::STAT_SET
+            | command::STAT_DEL => Err(EOPNOTSUPP),
+            _ => Err(EINVAL),
+        }
     }
-    Ok(())
-}
 
-/// A dump about one device.
-fn dump_of_one(
-    table: &Table<'_>,
-    message: &Message<'_>,
-    reply: &mut Reply<'_>,
-    fill: Option<Fill<'_>>,
-) -> Said {
-    let device = named(table, message)?;
-    if let Some(fill) = fill {
-        say(message, reply, &device, NLM_F_MULTI, fill);
+    /// Whether the message is a dump, for the commands of this client that support dumps.
+    fn is_dump(&self) -> bool {
+        use command::{GET, PORT_GET, RES_CM_ID_GET, RES_GET, STAT_GET};
+        let what = self.message.command();
+        let can = matches!(what, GET | PORT_GET | RES_GET | RES_CM_ID_GET | STAT_GET);
+        (can || Kind::of(what).is_some()) && self.message.flags & NLM_F_DUMP != 0
     }
-    reply.done(message, NLM_F_MULTI);
-    Ok(())
-}
 
-/// The objects of a kind of one device, or the object with a number.
-fn list(
-    table: &Table<'_>,
-    objects: Option<&Objects<'_>>,
-    message: &Message<'_>,
-    reply: &mut Reply<'_>,
-    kind: &Kind,
-) -> Said {
-    let device = named(table, message)?;
-    let all = objects.ok_or(ENODATA)?.objects(device.name, kind);
-    if !is_dump(message) {
-        let number = message.u32(kind.number).ok_or(EINVAL)?;
-        let (pid, object) = { all }.find(|(_, one)| one.number() == number).ok_or(ENOENT)?;
-        say(message, reply, &device, 0, &|reply, _| object.tell(pid, reply));
-        return Ok(());
+    fn objects(&self) -> Result<&'a Objects<'a>, i32> {
+        self.objects.ok_or(ENODATA)
     }
-    for (pid, object) in all {
-        say(message, reply, &device, NLM_F_MULTI, &|reply, _| {
-            reply.nested(kind.list, |reply| {
-                // In the kernel's numbers, an entry follows its list.
-                reply.nested(kind.list.wrapping_add(1), |reply| object.tell(pid, reply));
-            });
+
+    fn named(&self) -> Result<Device<'a>, i32> {
+        let index = self.message.u32(attr::DEV_INDEX).ok_or(EINVAL)?;
+        self.table.find(index).ok_or(EINVAL)
+    }
+
+    fn with_port(&self) -> Result<Device<'a>, i32> {
+        let device = self.named()?;
+        (self.message.u32(attr::PORT_INDEX) == Some(PORT)).then_some(device).ok_or(EINVAL)
+    }
+
+    fn say(&self, reply: &mut Reply<'_>, device: &Device<'_>, flags: u16, fill: Fill<'_>) {
+        reply.message(self.message, self.message.kind, flags, |reply| {
+            reply.u32(attr::DEV_INDEX, device.index);
+            reply.string(attr::DEV_NAME, device.name);
+            fill(reply, device);
         });
     }
-    reply.done(message, NLM_F_MULTI);
-    Ok(())
+
+    /// Answers for all devices, or for the named device.
+    fn each(&self, reply: &mut Reply<'_>, fill: Fill<'_>) -> Said {
+        if self.is_dump() {
+            self.table.devices().for_each(|d| self.say(reply, &d, NLM_F_MULTI, fill));
+            reply.done(self.message, NLM_F_MULTI);
+        } else {
+            self.say(reply, &self.named()?, 0, fill);
+        }
+        Ok(())
+    }
+
+    /// Answers for the named port.
+    fn of_port(&self, reply: &mut Reply<'_>, fill: Fill<'_>) -> Said {
+        self.say(reply, &self.with_port()?, 0, fill);
+        Ok(())
+    }
+
+    /// A dump about one device.
+    fn dump_of_one(&self, reply: &mut Reply<'_>, fill: Option<Fill<'_>>) -> Said {
+        let device = self.named()?;
+        if let Some(fill) = fill {
+            self.say(reply, &device, NLM_F_MULTI, fill);
+        }
+        reply.done(self.message, NLM_F_MULTI);
+        Ok(())
+    }
+
+    /// The objects of a kind of one device, or the object with a number.
+    fn list(&self, reply: &mut Reply<'_>, kind: &Kind) -> Said {
+        let device = self.named()?;
+        let all = self.objects()?.objects(device.name, kind);
+        if !self.is_dump() {
+            let number = self.message.u32(kind.number).ok_or(EINVAL)?;
+            let (pid, object) = { all }.find(|(_, one)| one.number() == number).ok_or(ENOENT)?;
+            self.say(reply, &device, 0, &|reply, _| object.tell(pid, reply));
+            return Ok(());
+        }
+        for (pid, object) in all {
+            self.say(reply, &device, NLM_F_MULTI, &|reply, _| {
+                reply.nested(kind.list, |reply| {
+                    // In the kernel's numbers, an entry follows its list.
+                    reply.nested(kind.list.wrapping_add(1), |reply| object.tell(pid, reply));
+                });
+            });
+        }
+        reply.done(self.message, NLM_F_MULTI);
+        Ok(())
+    }
+
+    fn statistics(&self, reply: &mut Reply<'_>) -> Said {
+        let message = self.message;
+        let of = message.u32(attr::STAT_RES);
+        let (qp, mr) = (Some(u32::from(attr::RES_QP)), Some(u32::from(attr::RES_MR)));
+        if self.is_dump() {
+            return if of == qp || of == mr { self.dump_of_one(reply, None) } else { Err(EINVAL) };
+        }
+        match of {
+            None => {
+                let objects = self.with_port().and(self.objects())?;
+                self.of_port(reply, &|reply, device| counters(objects, reply, device))
+            }
+            of if of == qp && message.has(attr::STAT_MODE) => self.of_port(reply, &|reply, _| {
+                reply.u32(attr::PORT_INDEX, PORT);
+                // `RDMA_COUNTER_MODE_NONE`.
+                reply.u32(attr::STAT_MODE, 0);
+            }),
+            of if of == qp && message.has(attr::STAT_COUNTER_ID) => {
+                self.with_port().and(Err(ENOENT))
+            }
+            of if of == mr && message.has(attr::RES_MRN) => self.named().and(Err(ENOENT)),
+            _ => Err(EINVAL),
+        }
+    }
+
+    fn chardev(&self, reply: &mut Reply<'_>) -> Said {
+        let kind = self.message.string(attr::CHARDEV_TYPE).ok_or(EINVAL)?;
+        let device = match self.message.u32(attr::DEV_INDEX) {
+            Some(_) => Some(self.named()?),
+            None => None,
+        };
+        let abi = match (kind, device) {
+            (b"uverbs", Some(_)) => UVERBS_ABI,
+            (b"rdma_cm", None) => UCMA_ABI,
+            _ => return Err(ENODEV),
+        };
+        reply.message(self.message, self.message.kind, 0, |reply| {
+            if let Some(device) = device {
+                reply.u32(attr::DEV_INDEX, device.index);
+            }
+            reply.u64(attr::CHARDEV, STAND_IN);
+            reply.u64(attr::CHARDEV_ABI, abi);
+            match device {
+                Some(device) => {
+                    let mut name = *b"uverbs\0\0\0\0\0\0\0\0\0\0";
+                    let len = 6 + decimal(device.index, name.iter_mut().skip(6));
+                    reply.string(attr::CHARDEV_NAME, name.get(..len).unwrap_or_default());
+                }
+                None => reply.string(attr::CHARDEV_NAME, b"rdma_cm"),
+            }
+        });
+        Ok(())
+    }
 }
 
 fn device(reply: &mut Reply<'_>, device: &Device<'_>) {
@@ -301,75 +330,6 @@ fn counters(objects: &Objects<'_>, reply: &mut Reply<'_>, device: &Device<'_>) {
             });
         }
     });
-}
-
-fn statistics(
-    table: &Table<'_>,
-    objects: Option<&Objects<'_>>,
-    message: &Message<'_>,
-    reply: &mut Reply<'_>,
-    dump: bool,
-) -> Said {
-    let of = message.u32(attr::STAT_RES);
-    let (qp, mr) = (Some(u32::from(attr::RES_QP)), Some(u32::from(attr::RES_MR)));
-    if dump {
-        return if of == qp || of == mr {
-            dump_of_one(table, message, reply, None)
-        } else {
-            Err(EINVAL)
-        };
-    }
-    match of {
-        None => {
-            let found = with_port(table, message)?;
-            let objects = objects.ok_or(ENODATA)?;
-            say(message, reply, &found, 0, &|reply, device| counters(objects, reply, device));
-            Ok(())
-        }
-        of if of == qp && message.has(attr::STAT_MODE) => {
-            let found = with_port(table, message)?;
-            say(message, reply, &found, 0, &|reply, _| {
-                reply.u32(attr::PORT_INDEX, PORT);
-                // `RDMA_COUNTER_MODE_NONE`.
-                reply.u32(attr::STAT_MODE, 0);
-            });
-            Ok(())
-        }
-        of if of == qp && message.has(attr::STAT_COUNTER_ID) => {
-            with_port(table, message).and(Err(ENOENT))
-        }
-        of if of == mr && message.has(attr::RES_MRN) => named(table, message).and(Err(ENOENT)),
-        _ => Err(EINVAL),
-    }
-}
-
-fn chardev(table: &Table<'_>, message: &Message<'_>, reply: &mut Reply<'_>) -> Said {
-    let kind = message.string(attr::CHARDEV_TYPE).ok_or(EINVAL)?;
-    let device = match message.u32(attr::DEV_INDEX) {
-        Some(index) => Some(table.find(index).ok_or(EINVAL)?),
-        None => None,
-    };
-    let abi = match (kind, device) {
-        (b"uverbs", Some(_)) => UVERBS_ABI,
-        (b"rdma_cm", None) => UCMA_ABI,
-        _ => return Err(ENODEV),
-    };
-    reply.message(message, message.kind, 0, |reply| {
-        if let Some(device) = device {
-            reply.u32(attr::DEV_INDEX, device.index);
-        }
-        reply.u64(attr::CHARDEV, STAND_IN);
-        reply.u64(attr::CHARDEV_ABI, abi);
-        match device {
-            Some(device) => {
-                let mut name = *b"uverbs\0\0\0\0\0\0\0\0\0\0";
-                let len = 6 + decimal(device.index, name.iter_mut().skip(6));
-                reply.string(attr::CHARDEV_NAME, name.get(..len).unwrap_or_default());
-            }
-            None => reply.string(attr::CHARDEV_NAME, b"rdma_cm"),
-        }
-    });
-    Ok(())
 }
 
 /// Writes a number in decimal digits, and returns the number of digits.

@@ -78,6 +78,13 @@ pub(crate) struct Kind {
     pub number: u16,
 }
 
+impl Kind {
+    /// The kind of objects that this command lists.
+    pub fn of(get: u16) -> Option<&'static Kind> {
+        KINDS.iter().find(|kind| kind.get == get)
+    }
+}
+
 const fn kind(word: &'static str, get: u16, list: u16, number: u16) -> Kind {
     Kind { word, get, list, number }
 }
@@ -157,14 +164,8 @@ impl Object {
     }
 
     pub(crate) fn number(&self) -> u32 {
-        match *self {
-            Object::Context { number }
-            | Object::Pd { number, .. }
-            | Object::Cq { number, .. }
-            | Object::Srq { number, .. }
-            | Object::Mr { number, .. }
-            | Object::Qp { number, .. } => number,
-        }
+        let (_, [number, ..], _) = self.fields();
+        number as u32
     }
 
     /// Adds the attributes of the object.

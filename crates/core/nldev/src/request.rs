@@ -65,6 +65,11 @@ impl<'a> Message<'a> {
         found
     }
 
+    /// The command, without the client.
+    pub fn command(&self) -> u16 {
+        self.kind & 0x3ff
+    }
+
     /// Whether the request has this attribute.
     pub fn has(&self, kind: u16) -> bool {
         self.find(kind).is_some()

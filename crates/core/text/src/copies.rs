@@ -20,15 +20,6 @@ impl Library {
     /// All libraries.
     pub const ALL: [Library; 2] = [Library::Verbs, Library::Manager];
 
-    /// The beginning of the library's file names.
-    #[inline]
-    fn stem(self) -> &'static [u8] {
-        match self {
-            Library::Verbs => b"libibverbs",
-            Library::Manager => b"librdmacm",
-        }
-    }
-
     /// The name under which programs load the library.
     #[inline]
     pub fn file(self) -> &'static [u8] {
@@ -48,7 +39,8 @@ pub fn library(path: &[u8]) -> Option<Library> {
     let name = parts.next()?;
     parts.next()?;
     Library::ALL.into_iter().find(|library| {
-        let Some(rest) = name.strip_prefix(library.stem()) else { return false };
+        let stem = library.file().strip_suffix(b".so.1").unwrap_or_default();
+        let Some(rest) = name.strip_prefix(stem) else { return false };
         let rest = match rest.strip_prefix(b"-") {
             Some(hash) => {
                 let len = hash.iter().take_while(|b| b.is_ascii_alphanumeric()).count();

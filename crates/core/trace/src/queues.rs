@@ -1,6 +1,6 @@
 //! The queues of a process: matches completions to requests, and packets to requests.
 use crate::record::{Done, Record};
-use crate::story::{Arguments, Node, Value, hex, status};
+use crate::story::{Arguments, Value, hex, status};
 use crate::{Kind, Story, Track, names};
 use std::collections::{HashMap, VecDeque};
 
@@ -190,9 +190,7 @@ impl Process {
                 ("signaled", Value::Text(request.signaled.to_string())),
             ];
             let name = names::request(request.opcode).into();
-            let node =
-                Node { track, t: *t, kind: Kind::Slice(None), name, arguments, from: Vec::new() };
-            let slice = story.add(node);
+            let slice = story.add(track, *t, Kind::Slice(None), name, arguments);
             let mut pending = Pending { wr_id: request.wr_id, slice, post, psns: None };
             match record {
                 Record::Post { qp, .. } => {
@@ -299,15 +297,9 @@ impl Process {
                 if *result == 0 && queue.armed.is_none() {
                     let track = story.track(process, cq_track(*cq, "armed"));
                     let name = format!("armed for {kind}");
-                    let (kind, from) = (Kind::Slice(None), vec![arm]);
-                    queue.armed = Some(story.add(Node {
-                        track,
-                        t: *t + 1,
-                        kind,
-                        name,
-                        arguments: Vec::new(),
-                        from,
-                    }));
+                    let slice = story.add(track, *t + 1, Kind::Slice(None), name, Vec::new());
+                    story.nodes[slice].from.push(arm);
+                    queue.armed = Some(slice);
                 }
             }
             Record::Taken { t, d, tid, call, cq, errno } => {

@@ -90,8 +90,16 @@ impl Story {
         })
     }
 
-    pub(crate) fn add(&mut self, node: Node) -> usize {
-        self.nodes.push(node);
+    /// Adds a node without arrows.
+    pub(crate) fn add(
+        &mut self,
+        track: usize,
+        t: u64,
+        kind: Kind,
+        name: String,
+        arguments: Arguments,
+    ) -> usize {
+        self.nodes.push(Node { track, t, kind, name, arguments, from: Vec::new() });
         self.nodes.len() - 1
     }
 
@@ -107,8 +115,7 @@ impl Story {
         arguments: Arguments,
     ) -> usize {
         let track = self.track(process, Track::Thread(tid));
-        let kind = Kind::Slice(Some(d.max(2)));
-        self.add(Node { track, t, kind, name: call.to_string(), arguments, from: Vec::new() })
+        self.add(track, t, Kind::Slice(Some(d.max(2))), call.to_string(), arguments)
     }
 
     pub(crate) fn instant(
@@ -118,20 +125,12 @@ impl Story {
         name: String,
         arguments: Arguments,
     ) -> usize {
-        self.add(Node { track, t, kind: Kind::Instant, name, arguments, from: Vec::new() })
+        self.add(track, t, Kind::Instant, name, arguments)
     }
 
     pub(crate) fn counter(&mut self, process: usize, name: String, t: u64, value: usize) {
         let track = self.track(process, Track::Counter(name));
-        let kind = Kind::Counter(value as i64);
-        self.add(Node {
-            track,
-            t,
-            kind,
-            name: String::new(),
-            arguments: Vec::new(),
-            from: Vec::new(),
-        });
+        self.add(track, t, Kind::Counter(value as i64), String::new(), Vec::new());
     }
 
     /// All arrows, as pairs of nodes (from, to).
@@ -150,11 +149,6 @@ impl Story {
             _ => node.t,
         };
         self.nodes.iter().map(end).max().unwrap_or(0)
-    }
-
-    /// All nodes with this name.
-    pub fn named<'s>(&'s self, name: &'s str) -> impl Iterator<Item = (usize, &'s Node)> {
-        self.nodes.iter().enumerate().filter(move |(_, node)| node.name == name)
     }
 }
 

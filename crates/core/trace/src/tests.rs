@@ -1,5 +1,5 @@
 //! Stories of hand-made records, and the files written from them.
-use crate::{Kind, ProcessRecords, Story, Track, calls, lines, perfetto};
+use crate::{Kind, Node, ProcessRecords, Story, Track, calls, lines, perfetto};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
@@ -129,7 +129,7 @@ fn near() -> ProcessRecords {
 #[test]
 fn arrows_of_packets_through_shared_memory() {
     let story = Story::of(&[near()]);
-    let nodes = |name| story.named(name).map(|(at, _)| at).collect::<Vec<_>>();
+    let nodes = |name| named(&story, name).map(|(at, _)| at).collect::<Vec<_>>();
     let from = |at: usize| story.nodes[at].from.clone();
     let (posts, ends, acks) =
         (nodes("ibv_post_send"), nodes("completion"), nodes("RC ACKNOWLEDGE ACK"));
@@ -141,9 +141,14 @@ fn arrows_of_packets_through_shared_memory() {
     assert_eq!(led, [vec![posts[0]], vec![acks[0]], vec![posts[2]], vec![acks[1]]]);
 }
 
+/// All nodes with this name.
+fn named<'s>(story: &'s Story, name: &'s str) -> impl Iterator<Item = (usize, &'s Node)> {
+    story.nodes.iter().enumerate().filter(move |(_, node)| node.name == name)
+}
+
 /// The only node with this name in a process.
 fn the(story: &Story, process: usize, name: &str) -> usize {
-    let mut found = story.named(name).filter(|(_, node)| story.tracks[node.track].0 == process);
+    let mut found = named(story, name).filter(|(_, node)| story.tracks[node.track].0 == process);
     let (at, _) = found.next().unwrap_or_else(|| panic!("no {name:?}"));
     assert!(found.next().is_none(), "two of {name:?}");
     at
@@ -157,8 +162,7 @@ fn arrows_go_from_post_to_poll() {
     let post = the(&story, 0, "ibv_post_send");
     let first = the(&story, 0, "RC SEND_FIRST");
     assert_eq!(from(first), [post]);
-    let [sent, again] = story
-        .named("RC SEND_LAST")
+    let [sent, again] = named(&story, "RC SEND_LAST")
         .filter(|(_, node)| story.tracks[node.track].0 == 0)
         .map(|(at, _)| at)
         .collect::<Vec<_>>()[..]
@@ -200,7 +204,7 @@ fn requests_last_to_their_completion() {
     let slices = |process: usize, name: &str| -> Vec<(u64, Kind)> {
         let spread =
             |track: usize| matches!(&story.tracks[track], (p, Track::Spread(_)) if *p == process);
-        story.named(name).filter(|(_, n)| spread(n.track)).map(|(_, n)| (n.t, n.kind)).collect()
+        named(&story, name).filter(|(_, n)| spread(n.track)).map(|(_, n)| (n.t, n.kind)).collect()
     };
     assert_eq!(slices(0, "RDMA_WRITE"), [(100, Kind::Slice(Some(41)))]);
     assert_eq!(slices(0, "SEND"), [(100, Kind::Slice(Some(41)))]);

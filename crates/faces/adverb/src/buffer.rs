@@ -1,6 +1,6 @@
 //! Registered memory, and pieces of it.
 use crate::error::{Error, Result};
-use crate::handle::{DeviceObject, Handle};
+use crate::handle::{Handle, ends};
 use crate::pd::Pd;
 use adverb_device::engine::{Access, AtomicOp, Key, Sge, wr};
 use adverb_device::{Mapping, Mr};
@@ -119,12 +119,7 @@ pub struct BufferInner {
     pd: Pd,
 }
 
-impl DeviceObject for BufferInner {
-    const WHAT: &'static str = "the buffer";
-    fn end(&mut self) -> Result<(), adverb_device::Error> {
-        self.mr.dereg()
-    }
-}
+ends!(BufferInner = "the buffer" by mr.dereg);
 
 impl Buffer {
     pub(crate) fn register(pd: &Pd, mapping: Mapping, rights: Rights) -> Result<Self> {
@@ -169,10 +164,7 @@ impl Buffer {
     /// If the range leaves the buffer. [`Buffer::try_slice`] returns an error instead.
     #[must_use]
     pub fn slice(&self, range: impl RangeBounds<usize>) -> BufSlice<'_> {
-        match self.try_slice(range) {
-            Ok(slice) => slice,
-            Err(e) => panic!("{e}"),
-        }
+        self.try_slice(range).unwrap_or_else(|e| panic!("{e}"))
     }
 
     /// A piece of the buffer.
@@ -399,10 +391,7 @@ impl RemoteBuf {
     /// If the range ends behind this memory. [`RemoteBuf::try_slice`] returns an error instead.
     #[must_use]
     pub fn slice(&self, range: impl RangeBounds<usize>) -> RemoteBuf {
-        match self.try_slice(range) {
-            Ok(slice) => slice,
-            Err(e) => panic!("{e}"),
-        }
+        self.try_slice(range).unwrap_or_else(|e| panic!("{e}"))
     }
 
     /// A part of this memory, in bytes.

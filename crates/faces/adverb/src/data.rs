@@ -31,40 +31,29 @@ pub enum Data<'a> {
     Bytes(&'a [u8]),
 }
 
-impl<'a> From<()> for Slices<'a> {
-    fn from((): ()) -> Self {
-        Slices::None
-    }
+/// The conversions, each from a value of a type.
+macro_rules! from {
+    ($($to:ident $([$n:ident])?: |$value:pat_param| $from:ty => $made:expr;)*) => { $(
+        impl<'a $(, const $n: usize)?> From<$from> for $to<'a> {
+            fn from($value: $from) -> Self {
+                $made
+            }
+        }
+    )* };
 }
-impl<'a> From<BufSlice<'a>> for Slices<'a> {
-    fn from(slice: BufSlice<'a>) -> Self {
-        Slices::One(slice)
-    }
-}
-impl<'a> From<&BufSlice<'a>> for Slices<'a> {
-    fn from(slice: &BufSlice<'a>) -> Self {
-        Slices::One(*slice)
-    }
-}
-impl<'a> From<&'a Buffer> for Slices<'a> {
-    fn from(buffer: &'a Buffer) -> Self {
-        Slices::One(buffer.slice(..))
-    }
-}
-impl<'a> From<&'a [BufSlice<'a>]> for Slices<'a> {
-    fn from(slices: &'a [BufSlice<'a>]) -> Self {
-        Slices::Many(slices)
-    }
-}
-impl<'a, const N: usize> From<&'a [BufSlice<'a>; N]> for Slices<'a> {
-    fn from(slices: &'a [BufSlice<'a>; N]) -> Self {
-        Slices::Many(slices)
-    }
-}
-impl<'a> From<LentSlice<'a>> for Slices<'a> {
-    fn from(slice: LentSlice<'a>) -> Self {
-        Slices::Lent(slice)
-    }
+
+from! {
+    Slices: |()| () => Slices::None;
+    Slices: |slice| BufSlice<'a> => Slices::One(slice);
+    Slices: |slice| &BufSlice<'a> => Slices::One(*slice);
+    Slices: |buffer| &'a Buffer => Slices::One(buffer.slice(..));
+    Slices: |slices| &'a [BufSlice<'a>] => Slices::Many(slices);
+    Slices [N]: |slices| &'a [BufSlice<'a>; N] => Slices::Many(slices);
+    Slices: |slice| LentSlice<'a> => Slices::Lent(slice);
+    Data: |bytes| &'a [u8] => Data::Bytes(bytes);
+    Data [N]: |bytes| &'a [u8; N] => Data::Bytes(bytes);
+    Data: |bytes| &'a Vec<u8> => Data::Bytes(bytes);
+    Data: |text| &'a str => Data::Bytes(text.as_bytes());
 }
 
 /// Everything that is registered memory for a receive is data for a send.
@@ -74,26 +63,6 @@ where
 {
     fn from(slices: T) -> Self {
         Data::Slices(slices.into())
-    }
-}
-impl<'a> From<&'a [u8]> for Data<'a> {
-    fn from(bytes: &'a [u8]) -> Self {
-        Data::Bytes(bytes)
-    }
-}
-impl<'a, const N: usize> From<&'a [u8; N]> for Data<'a> {
-    fn from(bytes: &'a [u8; N]) -> Self {
-        Data::Bytes(bytes)
-    }
-}
-impl<'a> From<&'a Vec<u8>> for Data<'a> {
-    fn from(bytes: &'a Vec<u8>) -> Self {
-        Data::Bytes(bytes)
-    }
-}
-impl<'a> From<&'a str> for Data<'a> {
-    fn from(text: &'a str) -> Self {
-        Data::Bytes(text.as_bytes())
     }
 }
 

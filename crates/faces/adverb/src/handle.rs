@@ -10,6 +10,19 @@ pub trait DeviceObject {
     fn end(&mut self) -> Result<(), adverb_device::Error>;
 }
 
+/// Implements [`DeviceObject`] for an object that one call of the device ends.
+macro_rules! ends {
+    ($inner:ident = $what:literal by $field:ident.$end:ident) => {
+        impl $crate::handle::DeviceObject for $inner {
+            const WHAT: &'static str = $what;
+            fn end(&mut self) -> Result<(), adverb_device::Error> {
+                self.$field.$end()
+            }
+        }
+    };
+}
+pub(crate) use ends;
+
 /// An object, and whether it was ended.
 #[derive(Debug)]
 pub struct Owned<T: DeviceObject> {

@@ -1,7 +1,7 @@
 //! Memory windows.
 use crate::buffer::{BufSlice, Buffer, RemoteBuf};
 use crate::error::Result;
-use crate::handle::{DeviceObject, Handle};
+use crate::handle::{Handle, ends};
 use crate::pd::Pd;
 use adverb_device::engine::wr::MwBind;
 use adverb_device::engine::{Access, Key};
@@ -29,12 +29,7 @@ pub struct MwInner {
     _pd: Pd,
 }
 
-impl DeviceObject for MwInner {
-    const WHAT: &'static str = "the memory window";
-    fn end(&mut self) -> Result<(), adverb_device::Error> {
-        self.mw.dealloc()
-    }
-}
+ends!(MwInner = "the memory window" by mw.dealloc);
 
 /// What peers may do through a memory window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Protection domains.
 use crate::device::Context;
 use crate::error::Result;
-use crate::handle::{DeviceObject, Handle};
+use crate::handle::{Handle, ends};
 use std::sync::Arc;
 
 /// A protection domain. A key of one domain gives no access to memory of another domain (IBTA
@@ -16,12 +16,7 @@ pub struct PdInner {
     pub(crate) pd: Arc<adverb_device::Pd>,
 }
 
-impl DeviceObject for PdInner {
-    const WHAT: &'static str = "the protection domain";
-    fn end(&mut self) -> Result<(), adverb_device::Error> {
-        self.pd.dealloc()
-    }
-}
+ends!(PdInner = "the protection domain" by pd.dealloc);
 
 impl Context {
     /// Allocates a protection domain (`ibv_alloc_pd(3)`, IBTA 10.2.3).

@@ -104,10 +104,7 @@ impl Lent {
     /// If the range leaves the memory.
     #[must_use]
     pub fn slice(&self, range: impl RangeBounds<usize>) -> LentSlice<'_> {
-        match self.all().try_slice(range) {
-            Ok(slice) => LentSlice::new(slice),
-            Err(e) => panic!("{e}"),
-        }
+        LentSlice::new(self.all().try_slice(range).unwrap_or_else(|e| panic!("{e}")))
     }
 
     /// The whole memory as peers name it, until the call ends.

@@ -2,7 +2,7 @@
 use crate::cq::Cq;
 use crate::data::Slices;
 use crate::error::Result;
-use crate::handle::{DeviceObject, Handle};
+use crate::handle::{Handle, ends};
 use crate::pd::Pd;
 use crate::xrc::Xrcd;
 use adverb_device::engine::RecvWr;
@@ -21,12 +21,7 @@ pub struct SrqInner {
     _xrc: Option<(Xrcd, Cq)>,
 }
 
-impl DeviceObject for SrqInner {
-    const WHAT: &'static str = "the shared receive queue";
-    fn end(&mut self) -> Result<(), adverb_device::Error> {
-        self.srq.destroy()
-    }
-}
+ends!(SrqInner = "the shared receive queue" by srq.destroy);
 
 /// The settings of a new shared receive queue ([`Pd::create_srq`]).
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 //! receive queues of the process.
 use crate::device::Context;
 use crate::error::Result;
-use crate::handle::{DeviceObject, Handle};
+use crate::handle::{Handle, ends};
 use std::sync::Arc;
 
 /// An XRC domain. A connection reaches the shared receive queues of its own domain
@@ -16,12 +16,7 @@ pub struct XrcdInner {
     pub(crate) xrcd: Arc<adverb_device::Xrcd>,
 }
 
-impl DeviceObject for XrcdInner {
-    const WHAT: &'static str = "the XRC domain";
-    fn end(&mut self) -> Result<(), adverb_device::Error> {
-        self.xrcd.close()
-    }
-}
+ends!(XrcdInner = "the XRC domain" by xrcd.close);
 
 impl Context {
     /// Opens a private XRC domain of this process (`ibv_open_xrcd(3)`).

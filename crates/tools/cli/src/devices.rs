@@ -117,22 +117,17 @@ struct Described<'d> {
     netdevs: Vec<&'d str>,
 }
 
-impl<'d> Described<'d> {
-    fn of(device: &'d Device) -> Self {
-        Described {
-            name: device.name(),
-            interface: &device.interface().name,
-            state: state(device),
-            mtu: device.interface().mtu,
-            path_mtu: device.path_mtu().bytes(),
-            gids: device.gids().iter().map(ToString::to_string).collect(),
-            netdevs: device.table().iter().map(|entry| device.netdev(entry)).collect(),
-        }
-    }
-}
-
 fn json(devices: &[Arc<Device>]) -> Result<String, String> {
-    let all: Vec<_> = devices.iter().map(|device| Described::of(device)).collect();
+    let all = devices.iter().map(|device| Described {
+        name: device.name(),
+        interface: &device.interface().name,
+        state: state(device),
+        mtu: device.interface().mtu,
+        path_mtu: device.path_mtu().bytes(),
+        gids: device.gids().iter().map(ToString::to_string).collect(),
+        netdevs: device.table().iter().map(|entry| device.netdev(entry)).collect(),
+    });
+    let all: Vec<_> = all.collect();
     serde_json::to_string(&all).map_err(|e| e.to_string())
 }
 

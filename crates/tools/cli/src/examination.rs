@@ -81,8 +81,7 @@ impl Examination {
     }
 
     fn text(&self) -> String {
-        let bytes = fs::read(&self.reports).unwrap_or_default();
-        String::from_utf8_lossy(&bytes).into_owned()
+        text_of(&self.reports)
     }
 
     /// Has a process reported a mistake?
@@ -118,6 +117,11 @@ impl Drop for Examination {
             let _ = fs::remove_file(file);
         }
     }
+}
+
+/// The text of a file; empty if the file cannot be read.
+pub fn text_of(path: &Path) -> String {
+    String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
 }
 
 fn lives(pid: &str) -> bool {

@@ -54,12 +54,7 @@ impl Listener {
     /// # Errors
     /// [`Error::Connect`] if the device with the listener's address was removed.
     pub fn accept(&self) -> Result<Incoming> {
-        loop {
-            let event = self.line.next_by(None).ok_or(ConnectError::Closed)?;
-            if let Some(incoming) = self.incoming_of(event)? {
-                return Ok(incoming);
-            }
-        }
+        Ok(self.accept_by(None)?.ok_or(ConnectError::Closed)?)
     }
 
     /// Waits for a connection request, for at most `timeout`; `None` if no request arrived.
@@ -67,7 +62,10 @@ impl Listener {
     /// # Errors
     /// As [`Listener::accept`].
     pub fn accept_timeout(&self, timeout: Duration) -> Result<Option<Incoming>> {
-        let until = Instant::now().checked_add(timeout);
+        self.accept_by(deadline(timeout))
+    }
+
+    fn accept_by(&self, until: Option<Instant>) -> Result<Option<Incoming>> {
         while let Some(event) = self.line.next_by(until) {
             if let Some(incoming) = self.incoming_of(event)? {
                 return Ok(Some(incoming));

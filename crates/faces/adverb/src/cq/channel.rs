@@ -2,7 +2,7 @@
 use super::{Cq, CqInner};
 use crate::device::Context;
 use crate::error::{Error, Result};
-use crate::handle::{DeviceObject, Handle, WeakHandle};
+use crate::handle::{Handle, WeakHandle, ends};
 use crate::sites;
 use crate::wakers::Wakers;
 use adverb_sync::Mutex;
@@ -43,12 +43,7 @@ pub struct ChannelInner {
     cqs: Mutex<HashMap<u32, WeakHandle<CqInner>>>,
 }
 
-impl DeviceObject for ChannelInner {
-    const WHAT: &'static str = "the completion channel";
-    fn end(&mut self) -> Result<(), adverb_device::Error> {
-        self.channel.destroy()
-    }
-}
+ends!(ChannelInner = "the completion channel" by channel.destroy);
 
 /// A queue with completions that no event will report. The completions arrived before the pending
 /// arm, or the queue is not armed.

@@ -18,6 +18,7 @@ mod stream;
 pub use builder::CqBuilder;
 pub use channel::{CompChannel, CqEvent, LostWakeup, NextEvent};
 pub use stream::Completions;
+pub(crate) use stream::look_arm_look;
 
 /// Which completions a completion queue notifies of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

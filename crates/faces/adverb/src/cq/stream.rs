@@ -1,5 +1,5 @@
 //! Completions as a stream.
-use super::{Cq, Notify};
+use super::Cq;
 use crate::completion::Completion;
 use crate::error::{Error, Result};
 use futures_core::Stream;
@@ -37,20 +37,13 @@ impl Completions {
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Completion>> {
         let Completions { cq, number, .. } = self;
-        look_arm_look(
-            || cq.poll_one(),
-            || {
-                // Set the waker before the arm: the event of the arm must find it.
-                cq.0.wakers.set(*number, cx.waker());
-                cq.notify(Notify::Next)
-            },
-        )
+        look_arm_look(|| cq.poll_one(), || cq.wake_next(*number, cx.waker()))
     }
 }
 
 /// Takes a completion; if there is none, arms and looks again. A completion that was added before
 /// the arm makes no event, and the second look finds it. A later completion makes an event.
-fn look_arm_look<T>(
+pub(crate) fn look_arm_look<T>(
     mut look: impl FnMut() -> Result<Option<T>>,
     arm: impl FnOnce() -> Result<()>,
 ) -> Poll<Result<T>> {
@@ -63,7 +56,7 @@ fn look_arm_look<T>(
 
 impl Drop for Completions {
     fn drop(&mut self) {
-        self.cq.0.wakers.remove(self.number);
+        self.cq.wake_no_more(self.number);
     }
 }
 

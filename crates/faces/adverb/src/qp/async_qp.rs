@@ -1,10 +1,10 @@
 //! Queue pairs that offer requests as futures.
 use super::places::{Places, Woken};
-use super::wr::{Op, Undo, Wr};
+use super::wr::{Op, Wr};
 use super::{Qp, QpBuilder};
 use crate::ah::Ah;
 use crate::completion::Completion;
-use crate::cq::Cq;
+use crate::cq::{Cq, look_arm_look};
 use crate::data::{Data, Slices};
 use crate::error::{Error, Result};
 use adverb_device::Errno;
@@ -148,25 +148,19 @@ impl Inner {
         Ok(())
     }
 
-    /// Looks, arms and looks again. The second look finds a completion that arrived between the
-    /// first look and the arm; a completion that comes later wakes the task.
+    /// Sorts the completions and looks, with an arm in between. A completion that comes later wakes
+    /// the task.
     fn look<T>(
         &self,
         number: u64,
         cx: &Context<'_>,
         mut look: impl FnMut() -> Option<T>,
     ) -> Poll<Result<T>> {
-        for arm in [false, true] {
-            if arm {
-                self.cq.wake_next(number, cx.waker())?;
-            }
+        let look = || {
             let sorted = self.sort();
-            if let Some(found) = look() {
-                return Poll::Ready(Ok(found));
-            }
-            sorted?;
-        }
-        Poll::Pending
+            look().map_or_else(|| sorted.map(|()| None), |found| Ok(Some(found)))
+        };
+        look_arm_look(look, || self.cq.wake_next(number, cx.waker()))
     }
 }
 
@@ -188,7 +182,7 @@ enum Work<'d> {
 impl<'t, 'd> AsyncRequest<'t, 'd> {
     fn flag(mut self, flag: SendFlags) -> Self {
         if let Work::Send(wr) = &mut self.work {
-            wr.flag(flag);
+            wr.flags.insert(flag);
         }
         self
     }
@@ -219,7 +213,7 @@ impl<'t, 'd> AsyncRequest<'t, 'd> {
     /// As [`Request::srq`](crate::Request::srq). No effect on a receive.
     pub fn srq(mut self, number: u32) -> Self {
         if let Work::Send(wr) = &mut self.work {
-            wr.use_srq(number);
+            wr.srq = number;
         }
         self
     }
@@ -272,14 +266,7 @@ impl Posting<'_, '_> {
                 let wr_id = self.number;
                 slices.with_sges(|sges| Ok(qp.lower().post_recv(&RecvWr { wr_id, sges })?))
             }
-            Work::Send(wr) => {
-                let mut chain = qp.lower().send_chain()?;
-                let mut undo = Undo::default();
-                wr.stage_as(self.number, &mut chain, qp.qp_type(), &mut undo)?;
-                undo.forget();
-                chain.commit();
-                Ok(())
-            }
+            Work::Send(wr) => wr.post(self.number, qp),
         }
     }
 }

@@ -82,7 +82,8 @@ impl<'d> Batch<'d> {
         let mut chain = self.qp.lower().send_chain().map_err(|e| refused(0, e.into()))?;
         let mut undo = Undo::default();
         for (index, wr) in self.requests.iter().enumerate() {
-            wr.stage(&mut chain, self.qp.qp_type(), &mut undo).map_err(|e| refused(index, e))?;
+            wr.stage(wr.wr_id, &mut chain, self.qp.qp_type(), &mut undo)
+                .map_err(|e| refused(index, e))?;
         }
         undo.forget();
         chain.commit();

@@ -4,7 +4,7 @@ use crate::cq::Cq;
 use crate::data::Slices;
 use crate::device::Context;
 use crate::error::Result;
-use crate::handle::{DeviceObject, Handle};
+use crate::handle::{Handle, ends};
 use crate::pd::Pd;
 use crate::sites;
 use crate::srq::Srq;
@@ -60,12 +60,11 @@ pub struct QpInner {
     first_psn: AtomicU32,
 }
 
-impl DeviceObject for QpInner {
-    const WHAT: &'static str = "the queue pair";
-    fn end(&mut self) -> Result<(), adverb_device::Error> {
-        self.qp.destroy()
-    }
-}
+ends!(QpInner = "the queue pair" by qp.destroy);
+
+/// The transitions from INIT to RTS.
+const TO_RTS: [(QpState, QpState); 2] =
+    [(QpState::Init, QpState::Rtr), (QpState::Rtr, QpState::Rts)];
 
 /// A packet sequence number that an attacker cannot guess.
 fn random_psn() -> u32 {
@@ -201,26 +200,27 @@ impl Qp {
         }
         let index = self.0.gid_index.load(Ordering::Relaxed);
         let av = ah::path(&self.0.context, index, peer.gid)?;
-        for (attr, mask) in settings.connecting(own, peer, av) {
-            self.0.qp.modify(&attr, mask)?;
-        }
-        Ok(())
+        let attr = settings.connecting(own, peer, av);
+        TO_RTS.into_iter().try_for_each(|step| self.step(step, attr))
+    }
+
+    /// Moves the queue pair from one state to another, with those of the attributes that this
+    /// transition needs.
+    fn step(&self, (from, state): (QpState, QpState), attr: QpAttr) -> Result<()> {
+        let mask = AttrMask::needed(self.qp_type(), from, state);
+        self.modify(&QpAttr { state, ..attr }, mask)
     }
 
     /// Moves the queue pair from RESET to INIT.
     fn to_init(&self) -> Result<()> {
-        let settings = &self.0.settings;
-        let (attr, mask) = settings.init(self.qp_type());
-        Ok(self.0.qp.modify(&attr, mask)?)
+        self.step((QpState::Reset, QpState::Init), self.0.settings.init())
     }
 
     /// Moves a UD queue pair from INIT to RTS.
     fn activate_ud(&self) -> Result<()> {
-        let psn = self.0.first_psn.load(Ordering::Relaxed);
-        for (attr, mask) in Settings::activating_ud(psn) {
-            self.0.qp.modify(&attr, mask)?;
-        }
-        Ok(())
+        let sq_psn = self.0.first_psn.load(Ordering::Relaxed);
+        let attr = QpAttr { sq_psn, ..QpAttr::default() };
+        TO_RTS.into_iter().try_for_each(|step| self.step(step, attr))
     }
 
     /// Changes single attributes, for what the other calls do not offer (`ibv_modify_qp(3)`).

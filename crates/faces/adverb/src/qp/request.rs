@@ -76,7 +76,7 @@ impl<'t, 'd> Request<'t, 'd> {
 
     /// Sets the peer's shared receive queue, on XRC ([`Srq::number`](crate::Srq::number)).
     pub fn srq(mut self, number: u32) -> Self {
-        self.wr.use_srq(number);
+        self.wr.srq = number;
         self
     }
 
@@ -111,7 +111,7 @@ impl<'t, 'd> Request<'t, 'd> {
                 return Ok(());
             }
         };
-        let post = || self.wr.post(qp);
+        let post = || self.wr.post(self.wr.wr_id, qp);
         let mut start = None;
         loop {
             let (raw, cq) = (qp.lower(), qp.raw_send_cq());

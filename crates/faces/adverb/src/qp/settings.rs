@@ -1,7 +1,7 @@
-//! The connection settings of a queue pair, and the attributes of each transition.
+//! The connection settings of a queue pair, and the attributes of its transitions.
 use super::QpInfo;
 use adverb_device::device::PORT;
-use adverb_device::engine::{Access, AddressVector, AttrMask, PathMtu, QpAttr, QpState, QpType};
+use adverb_device::engine::{Access, AddressVector, PathMtu, QpAttr};
 use std::time::Duration;
 
 /// The default Q_Key of datagrams (IBTA 10.2.5).
@@ -81,79 +81,28 @@ pub fn rnr_timer_code(wanted: Duration) -> u8 {
     code_of(wanted, (1..32).chain([0]).map(time))
 }
 
-type Step = (QpAttr, AttrMask);
-
 impl Settings {
-    /// The transition from RESET to INIT.
-    pub fn init(&self, qp_type: QpType) -> Step {
-        let attr = QpAttr {
-            state: QpState::Init,
-            port_num: PORT,
-            access: self.access,
-            qkey: self.qkey,
-            ..QpAttr::default()
-        };
-        let own = if qp_type == QpType::Ud { AttrMask::QKEY } else { AttrMask::ACCESS_FLAGS };
-        (attr, AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | own)
+    /// The attributes of the transition from RESET to INIT.
+    pub fn init(&self) -> QpAttr {
+        QpAttr { port_num: PORT, access: self.access, qkey: self.qkey, ..QpAttr::default() }
     }
 
-    /// The transitions from INIT to RTR and RTS, for datagrams.
-    pub fn activating_ud(sq_psn: u32) -> [Step; 2] {
-        let state = |state| QpAttr { state, sq_psn, ..QpAttr::default() };
-        [
-            (state(QpState::Rtr), AttrMask::STATE),
-            (state(QpState::Rts), AttrMask::STATE | AttrMask::SQ_PSN),
-        ]
-    }
-
-    /// The transitions from INIT to RTR and RTS, for connections.
-    pub fn connecting(&self, own: &QpInfo, peer: &QpInfo, av: AddressVector) -> [Step; 2] {
-        [self.to_rtr(own, peer, av), self.to_rts(own, peer)]
-    }
-
-    fn to_rtr(&self, own: &QpInfo, peer: &QpInfo, av: AddressVector) -> Step {
-        let attr = QpAttr {
-            state: QpState::Rtr,
+    /// The attributes of the transitions from INIT to RTR and RTS, for connections.
+    pub fn connecting(&self, own: &QpInfo, peer: &QpInfo, av: AddressVector) -> QpAttr {
+        QpAttr {
             av,
             path_mtu: own.path_mtu.min(peer.path_mtu),
             dest_qpn: peer.number,
             rq_psn: peer.first_psn,
             max_dest_rd_atomic: own.reads_in.min(peer.reads_out),
             min_rnr_timer: self.rnr_timer,
-            ..QpAttr::default()
-        };
-        let mask = AttrMask::STATE
-            | AttrMask::AV
-            | AttrMask::PATH_MTU
-            | AttrMask::DEST_QPN
-            | AttrMask::RQ_PSN;
-        let responds = matches!(own.qp_type, QpType::Rc | QpType::XrcRecv);
-        let responding = AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER;
-        (attr, if responds { mask | responding } else { mask })
-    }
-
-    fn to_rts(&self, own: &QpInfo, peer: &QpInfo) -> Step {
-        let attr = QpAttr {
-            state: QpState::Rts,
             sq_psn: own.first_psn,
             timeout: self.ack_timeout,
             retry_cnt: self.retry_count,
             rnr_retry: self.rnr_retry,
             max_rd_atomic: own.reads_out.min(peer.reads_in),
             ..QpAttr::default()
-        };
-        let mask = AttrMask::STATE | AttrMask::SQ_PSN;
-        let mask = match own.qp_type {
-            QpType::Rc | QpType::XrcSend => {
-                mask | AttrMask::TIMEOUT
-                    | AttrMask::RETRY_CNT
-                    | AttrMask::RNR_RETRY
-                    | AttrMask::MAX_QP_RD_ATOMIC
-            }
-            QpType::XrcRecv => mask | AttrMask::TIMEOUT,
-            QpType::Uc | QpType::Ud | QpType::RawPacket => mask,
-        };
-        (attr, mask)
+        }
     }
 }
 

@@ -44,7 +44,7 @@ pub(super) struct Wr<'d> {
     pub(super) wr_id: u64,
     pub(super) flags: SendFlags,
     dest: Option<UdDest>,
-    srq: u32,
+    pub(super) srq: u32,
 }
 
 /// Windows and their keys before a staged bind. Dropping this value restores the keys.
@@ -71,39 +71,22 @@ impl<'d> Wr<'d> {
         Wr { op, data, wr_id: 0, flags: SendFlags::SIGNALED, dest: None, srq: 0 }
     }
 
-    pub(super) fn flag(&mut self, flag: SendFlags) {
-        self.flags.insert(flag);
-    }
-
     pub(super) fn send_to(&mut self, ah: &Ah, qp_number: u32, qkey: u32) {
         self.dest = Some(UdDest { av: ah.av(), qpn: qp_number, qkey });
     }
 
-    pub(super) fn use_srq(&mut self, number: u32) {
-        self.srq = number;
-    }
-
-    pub(super) fn post(&self, qp: &Qp) -> Result<()> {
+    /// Posts the request with this id.
+    pub(super) fn post(&self, wr_id: u64, qp: &Qp) -> Result<()> {
         let mut chain = qp.lower().send_chain()?;
         let mut undo = Undo::default();
-        self.stage(&mut chain, qp.qp_type(), &mut undo)?;
+        self.stage(wr_id, &mut chain, qp.qp_type(), &mut undo)?;
         undo.forget();
         chain.commit();
         Ok(())
     }
 
-    /// Checks the request and adds it to the chain.
+    /// Checks the request and adds it to the chain with this id.
     pub(super) fn stage(
-        &self,
-        chain: &mut SendChain<'_>,
-        qp_type: QpType,
-        undo: &mut Undo,
-    ) -> Result<()> {
-        self.stage_as(self.wr_id, chain, qp_type, undo)
-    }
-
-    /// As [`Wr::stage`], with this id.
-    pub(super) fn stage_as(
         &self,
         wr_id: u64,
         chain: &mut SendChain<'_>,

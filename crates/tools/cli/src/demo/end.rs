@@ -106,12 +106,6 @@ impl Endpoint {
         Ok(Endpoint { qp, cq, channel, buffer, polled: VecDeque::new(), dest: None, xrc_srqn: 0 })
     }
 
-    fn modify(&self, attr: &QpAttr, mask: AttrMask) -> Result<(), String> {
-        self.qp
-            .modify(attr, mask | AttrMask::STATE)
-            .map_err(|e| format!("{:?} queue pair to {:?}: {e}", self.qp.qp_type(), attr.state))
-    }
-
     /// Goes through INIT, RTR and RTS, connected to queue pair `qpn`.
     pub fn connect(
         &self,
@@ -120,26 +114,17 @@ impl Endpoint {
         psns: FirstPsns,
         qpn: u32,
     ) -> Result<(), String> {
-        let kind = self.qp.qp_type();
-        let init = QpAttr {
-            state: QpState::Init,
+        use QpState::{Init, Reset, Rtr, Rts};
+        let attr = QpAttr {
             port_num: 1,
             access: ACCESS,
             qkey: QKEY,
-            ..QpAttr::default()
-        };
-        let rtr = QpAttr {
-            state: QpState::Rtr,
             av: *path,
             path_mtu: mtu,
             dest_qpn: qpn,
             rq_psn: psns.peer,
             max_dest_rd_atomic: 16,
             min_rnr_timer: 1,
-            ..QpAttr::default()
-        };
-        let rts = QpAttr {
-            state: QpState::Rts,
             sq_psn: psns.own,
             // 4.096 µs · 2^14 = 67 ms, seven times.
             timeout: 14,
@@ -148,27 +133,15 @@ impl Endpoint {
             max_rd_atomic: 16,
             ..QpAttr::default()
         };
-        let at_port = AttrMask::PKEY_INDEX | AttrMask::PORT;
-        if kind == QpType::Ud {
-            self.modify(&init, at_port | AttrMask::QKEY)?;
-            self.modify(&rtr, AttrMask::empty())?;
-            return self.modify(&rts, AttrMask::SQ_PSN);
+        let kind = self.qp.qp_type();
+        for (from, state) in [(Reset, Init), (Init, Rtr), (Rtr, Rts)] {
+            // Each transition takes the attributes that it needs.
+            let mask = AttrMask::needed(kind, from, state);
+            self.qp
+                .modify(&QpAttr { state, ..attr }, mask)
+                .map_err(|e| format!("{kind:?} queue pair to {state:?}: {e}"))?;
         }
-        let connect = AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
-        let respond = AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER;
-        let request = AttrMask::TIMEOUT
-            | AttrMask::RETRY_CNT
-            | AttrMask::RNR_RETRY
-            | AttrMask::MAX_QP_RD_ATOMIC;
-        let (to_rtr, to_rts) = match kind {
-            QpType::Rc => (connect | respond, request),
-            QpType::XrcSend => (connect, request),
-            QpType::XrcRecv => (connect | respond, AttrMask::TIMEOUT),
-            QpType::Uc | QpType::Ud | QpType::RawPacket => (connect, AttrMask::empty()),
-        };
-        self.modify(&init, at_port | AttrMask::ACCESS_FLAGS)?;
-        self.modify(&rtr, to_rtr)?;
-        self.modify(&rts, to_rts | AttrMask::SQ_PSN)
+        Ok(())
     }
 
     /// Posts a send request for a part of the buffer.

@@ -21,15 +21,6 @@ pub struct Rate {
     pub time: Duration,
 }
 
-impl Rate {
-    pub fn gigabytes(&self) -> f64 {
-        self.messages as f64 * self.size as f64 / self.time.as_secs_f64() / 1e9
-    }
-    pub fn million_messages(&self) -> f64 {
-        self.messages as f64 / self.time.as_secs_f64() / 1e6
-    }
-}
-
 /// Approximate duration of each measurement.
 const TIME: Duration = Duration::from_millis(350);
 /// Round trips before the measurement starts.

@@ -77,9 +77,8 @@ pub fn main(args: &Args) -> Result<(), String> {
     give_up_after(LIMIT, "adverb demo");
     let device = choose(args.device.as_deref())?;
     let mut second = start_second(&device, args.no_measure, args.runner.as_deref())?;
-    let gids = device.gids();
-    let gid = gids.get(world::gid_index(&device));
-    let address = gid.map_or_else(String::new, |gid| ip_of(gid).to_string());
+    let index = world::gid_index(&device);
+    let address = device.gids().get(index).map_or_else(String::new, |gid| ip_of(gid).to_string());
     outln!(
         "processes {} and {} on device {} ({address}, path MTU {})",
         std::process::id(),
@@ -91,12 +90,16 @@ pub fn main(args: &Args) -> Result<(), String> {
         return Err("the second process has no pipes".into());
     };
     let control = Control::new(BufReader::new(from), to);
-    let outcome = World::new(Role::First, &device, control).and_then(|mut world| {
+    let outcome = World::new(Role::First, &device, index, control).and_then(|mut world| {
         let outcome = both(&mut world, args.no_measure);
         settle(world, outcome)
     });
-    finish(second, outcome.is_ok())?;
+    // The pipes are already closed.
+    let status = second.wait().map_err(|e| format!("waiting for the second process: {e}"))?;
     let outcome = outcome?;
+    if !status.success() {
+        return Err(format!("the second process ended with {status}"));
+    }
     print_figures(&outcome);
     outln!("{} checks passed in {:.1} s", checks::ALL.len(), start.elapsed().as_secs_f64());
     Ok(())
@@ -109,7 +112,8 @@ pub fn second_main(args: &SecondArgs) -> ExitCode {
     let Ok(device) = find(&args.device).inspect_err(|why| control.fail(why)) else {
         return ExitCode::FAILURE;
     };
-    let outcome = World::new(Role::Second, &device, control).and_then(|mut world| {
+    let index = world::gid_index(&device);
+    let outcome = World::new(Role::Second, &device, index, control).and_then(|mut world| {
         both(&mut world, args.no_measure).inspect_err(|why| world.control.fail(why))
     });
     if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -162,15 +166,6 @@ fn settle(mut world: World, outcome: Result<DemoResults, String>) -> Result<Demo
             _ => why,
         }
     })
-}
-
-/// Waits for the second process. The pipes are already closed.
-fn finish(mut second: Child, expect_success: bool) -> Result<(), String> {
-    let status = second.wait().map_err(|e| format!("waiting for the second process: {e}"))?;
-    if expect_success && !status.success() {
-        return Err(format!("the second process ended with {status}"));
-    }
-    Ok(())
 }
 
 fn start_second(device: &Device, no_measure: bool, runner: Option<&Path>) -> Result<Child, String> {
@@ -253,7 +248,9 @@ fn print_figures(outcome: &DemoResults) {
             s => format!("{s} B"),
         };
         let name = format!("{} {size}", r.name);
-        outln!("  {name:<34} {:>10.3} {:>10.4}", r.gigabytes(), r.million_messages());
+        let messages = r.messages as f64 / r.time.as_secs_f64();
+        let bytes = messages * r.size as f64;
+        outln!("  {name:<34} {:>10.3} {:>10.4}", bytes / 1e9, messages / 1e6);
     }
     if let Some(waited) = outcome.waited.filter(|waited| *waited > MOST_WAITED) {
         outln!(

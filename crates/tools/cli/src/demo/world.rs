@@ -80,13 +80,9 @@ pub fn gid_index(device: &Device) -> usize {
 }
 
 impl World {
-    /// Opens the device and exchanges addresses with the other process.
-    pub fn new(role: Role, device: &Arc<Device>, control: Control) -> Result<World, String> {
-        World::at(role, device, gid_index(device), control)
-    }
-
-    /// Like [`World::new`], with a given GID of the device.
-    pub fn at(
+    /// Opens the device and exchanges addresses with the other process. `index` is that of the GID
+    /// to use.
+    pub fn new(
         role: Role,
         device: &Arc<Device>,
         index: usize,
@@ -291,12 +287,11 @@ pub fn try_device(device: &Arc<Device>) -> Result<(), String> {
 fn open_port(context: &Context, qp: &Qp, gid_index: usize) -> Result<(), String> {
     let gid = context.gid(1, gid_index).map_err(words("GID"))?;
     let attr = QpAttr { state: QpState::Init, port_num: 1, ..QpAttr::default() };
-    let mask = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
+    let mask = AttrMask::needed(QpType::Uc, QpState::Reset, QpState::Init);
     qp.modify(&attr, mask).map_err(words("queue pair to INIT"))?;
     let av = path(context, gid_index as u8, gid)?;
     let attr = QpAttr { state: QpState::Rtr, av, dest_qpn: qp.number(), ..QpAttr::default() };
-    let mask =
-        AttrMask::STATE | AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
+    let mask = AttrMask::needed(QpType::Uc, QpState::Init, QpState::Rtr);
     qp.modify(&attr, mask).map_err(words("queue pair to RTR"))
 }
 

@@ -19,18 +19,11 @@ const WANTED_BUFFER: u64 = 32 << 20;
 const NET_ADMIN: u64 = 1 << 12;
 
 pub fn findings() -> Vec<Finding> {
-    let mut all = Vec::new();
-    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        all.push(descriptors(soft, hard));
-    }
-    if let Ok((soft, _)) = getrlimit(Resource::RLIMIT_MEMLOCK) {
-        all.push(locked(soft));
-    }
-    all.extend(receive_buffer());
-    all.push(shm());
-    all.push(places());
-    all.push(memory());
-    all
+    let descriptors =
+        getrlimit(Resource::RLIMIT_NOFILE).map(|(soft, hard)| descriptors(soft, hard));
+    let locked = getrlimit(Resource::RLIMIT_MEMLOCK).map(|(soft, _)| locked(soft));
+    let some = [descriptors.ok(), locked.ok(), receive_buffer()].into_iter().flatten();
+    some.chain([shm(), places(), memory()]).collect()
 }
 
 fn descriptors(soft: u64, hard: u64) -> Finding {

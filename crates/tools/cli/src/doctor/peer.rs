@@ -137,7 +137,7 @@ fn tried_with(role: Role, stream: &TcpStream) -> Result<(Finding, Vec<Tried>), S
         // reason.
         control.other_failure();
     })?;
-    let mut world = World::at(role, &device, index, control)?;
+    let mut world = World::new(role, &device, index, control)?;
     let ours = world.mtu().bytes();
     let most = world.swap(ours as u64)?.min(ours as u64);
     let mut all = Vec::new();

@@ -4,6 +4,7 @@ use super::mlx5::{self, Code};
 use adverb_device::catalogue::{self, CatalogueEntry};
 
 /// The known explanations.
+#[derive(Default)]
 pub struct Found {
     pub entries: Vec<&'static CatalogueEntry>,
     pub mlx5: Vec<&'static Code>,
@@ -28,14 +29,14 @@ pub fn find(what: &str) -> Found {
         return by_number(number);
     }
     if let Some(entry) = catalogue::all().find(|e| e.name.eq_ignore_ascii_case(what)) {
-        return Found { entries: vec![entry], mlx5: Vec::new() };
+        return Found { entries: vec![entry], ..Found::default() };
     }
     let words: Vec<_> = catalogue::in_line(what).collect();
     if !words.is_empty() {
         // A line of Adverb's own log: the number in the line adds nothing.
-        return Found { entries: words, mlx5: Vec::new() };
+        return Found { entries: words, ..Found::default() };
     }
-    announced(what).map_or(Found { entries: Vec::new(), mlx5: Vec::new() }, by_number)
+    announced(what).map(by_number).unwrap_or_default()
 }
 
 fn by_number(number: u32) -> Found {

@@ -86,12 +86,9 @@ fn explain(what: &str) -> Result<String, String> {
 /// The causes and numbers of a line; empty if the line has none.
 fn numbered(what: &str) -> String {
     let found = asked::find(what);
-    let mut text = String::new();
+    let mut all = Vec::new();
     for entry in found.entries {
-        if !text.is_empty() {
-            text.push('\n');
-        }
-        let _ = writeln!(text, "{:#04x} ({}) {} on Adverb\n", entry.code, entry.code, entry.name);
+        let mut text = format!("{:#04x} ({}) {} on Adverb\n\n", entry.code, entry.code, entry.name);
         text.push_str(&page::wrap(entry.meaning, "  "));
         if !entry.values.is_empty() {
             text.push_str(&page::wrap(
@@ -103,14 +100,11 @@ fn numbered(what: &str) -> String {
         for look in entry.look {
             text.push_str(&page::wrap(look, "  - "));
         }
+        all.push(text);
     }
     for code in found.mlx5 {
-        if !text.is_empty() {
-            text.push('\n');
-        }
-        let _ = writeln!(
-            text,
-            "{:#04x} ({}) on a ConnectX NIC (mlx5), with status {}\n",
+        let mut text = format!(
+            "{:#04x} ({}) on a ConnectX NIC (mlx5), with status {}\n\n",
             code.number, code.number, code.status
         );
         text.push_str(&page::wrap(code.meaning, "  "));
@@ -121,6 +115,7 @@ fn numbered(what: &str) -> String {
             );
             text.push_str(&page::wrap(&line, "  "));
         }
+        all.push(text);
     }
-    text
+    all.join("\n")
 }

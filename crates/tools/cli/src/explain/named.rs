@@ -9,16 +9,11 @@ use adverb_choice::{Call, Choice};
 pub fn names() -> Vec<(&'static str, Vec<String>)> {
     let of = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     let codes = Code::ALL.iter().map(|code| code.name().to_owned()).collect();
-    let choices = Call::ALL
-        .iter()
-        .flat_map(|call| {
-            call.choices().iter().map(|choice| format!("{} {}", call.name(), choice.name()))
-        })
-        .collect();
+    let choices = pairs().map(|(call, choice)| format!("{} {}", call.name(), choice.name()));
     let statuses: Vec<_> = statuses::ALL.iter().map(|status| status.0).collect();
     vec![
         ("reports of adverb run --check", codes),
-        ("choices of adverb hunt (call and choice)", choices),
+        ("choices of adverb hunt (call and choice)", choices.collect()),
         ("statuses of completions", of(&statuses)),
         ("events of rdma_cm", of(&adverb_check::CM_EVENTS)),
     ]

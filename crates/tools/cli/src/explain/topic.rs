@@ -2,7 +2,6 @@
 use super::page::wrap;
 use std::fmt::Write;
 
-/// An explanation.
 pub struct Topic {
     /// The first line.
     pub title: String,
@@ -16,7 +15,6 @@ pub struct Topic {
 }
 
 impl Topic {
-    /// The explanation as text.
     pub fn text(&self) -> String {
         let mut text = format!("{}\n\n", self.title);
         text.push_str(&wrap(self.meaning, "  "));

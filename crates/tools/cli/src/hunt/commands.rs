@@ -3,7 +3,7 @@
 use super::attempt::{Attempt, LOST, Limits, Output, SILENCE, Verdict, Who, lost, parse};
 use super::boxes::{Boxes, RunBox};
 use super::stuck::Watcher;
-use crate::examination::{self, Examination};
+use crate::examination::{self, Examination, text_of};
 use crate::out::at;
 use adverb_choice::Schedule;
 use adverb_hunt as hunt;
@@ -175,7 +175,7 @@ impl HuntCommands {
         let outputs = sides.into_iter().map(Side::end).collect::<Result<Vec<_>, _>>();
         // Ends processes outside the process groups.
         adverb_survivor::end_orphans(hunt::SCHEDULE, plan.as_os_str().as_bytes());
-        let log_text = read(&log);
+        let log_text = text_of(&log);
         for file in [plan, log] {
             let _ = std::fs::remove_file(file);
         }
@@ -278,12 +278,6 @@ impl Drop for HuntCommands {
     }
 }
 
-fn read(path: &Path) -> String {
-    std::fs::read(path)
-        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-        .unwrap_or_default()
-}
-
 fn pid_of(child: &Child) -> Pid {
     Pid::from_raw(child.id().cast_signed())
 }
@@ -314,7 +308,7 @@ impl Side {
         self.child
             .wait()
             .map_err(|e| format!("the end of the process cannot be waited for: {e}"))?;
-        let text = read(&self.out);
+        let text = text_of(&self.out);
         let _ = std::fs::remove_file(&self.out);
         Ok(Output { who: self.who, text })
     }
@@ -387,7 +381,7 @@ fn wait(
         // Nothing is known of the times of a program in its first run.
         let is_first = limits.stays.is_none();
         let is_silent = silence > limits.silence && !(is_first && watcher.naps());
-        let ran = if is_first { begun.elapsed() } else { watcher.ran() };
+        let ran = if is_first { begun.elapsed() } else { watcher.ran };
         let is_over = ran > limits.whole;
         ends.hang = stuck.or_else(|| {
             // With a known mistake no proof is needed that the program never continues.

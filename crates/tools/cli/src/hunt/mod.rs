@@ -210,7 +210,8 @@ fn hunt(args: &Args, directory: PathBuf, begun: Instant) -> Result<HuntResult, S
         return Ok(end(text.into(), HuntEnd::NoChoice, None));
     }
     let limits = Limits { until, ..Limits::after(&first) };
-    let jobs = args.jobs.map_or_else(processors, usize::from);
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let jobs = args.jobs.map_or(processors.min(256), usize::from);
     let plain = plain::repeat(first, jobs, || alone(limits))?;
     if let Some(failed) = plain.failed {
         let (rate, good) = shrink::alone(|| alone(limits))?;
@@ -235,7 +236,7 @@ fn hunt(args: &Args, directory: PathBuf, begun: Instant) -> Result<HuntResult, S
         begun,
         runs: AtomicUsize::new(plain.runs.len()),
         jobs: AtomicUsize::new(plain.jobs),
-        coverage: Mutex::new(Coverage::new(plan.singles())),
+        coverage: Mutex::new(Coverage { singles: plan.singles(), ..Coverage::default() }),
         reports: Mutex::default(),
     };
     let unsure = search.until_found(plan, doubtful)?;
@@ -276,17 +277,12 @@ impl Found {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Singles {
-    tried: usize,
-    all: usize,
-}
-
 /// What a hunt has tried.
 #[derive(Clone, Debug, Default)]
 struct Coverage {
-    /// Schedules with a single choice.
-    singles: Singles,
+    /// Schedules with a single choice that were tried, and all of them.
+    tried: usize,
+    singles: usize,
     /// Schedules with several choices.
     several: usize,
     /// Schedules with a seed.
@@ -298,13 +294,9 @@ struct Coverage {
 }
 
 impl Coverage {
-    fn new(singles: usize) -> Self {
-        Coverage { singles: Singles { tried: 0, all: singles }, ..Coverage::default() }
-    }
-
     fn add(&mut self, schedule: &Schedule, attempt: &Attempt) {
         *match (schedule.rate, schedule.entries.len()) {
-            (0, 0 | 1) => &mut self.singles.tried,
+            (0, 0 | 1) => &mut self.tried,
             (0, _) => &mut self.several,
             _ => &mut self.seeds,
         } += 1;
@@ -317,7 +309,7 @@ impl Coverage {
 
     /// Was every single choice tried?
     fn is_whole(&self) -> bool {
-        self.singles.tried >= self.singles.all
+        self.tried >= self.singles
     }
 }
 
@@ -328,10 +320,6 @@ struct SearchOutcome {
     once: Vec<Attempt>,
     /// Reports of runs that did not fail.
     reports: Vec<Told>,
-}
-
-fn processors() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(256)
 }
 
 struct Search<'a> {
@@ -348,25 +336,20 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn try_out(&self, schedule: &Schedule) -> Result<Attempt, String> {
+    fn attempt(&self, schedule: &Schedule, limits: &Limits) -> Result<Attempt, String> {
         self.runs.fetch_add(1, Ordering::Relaxed);
-        self.commands.attempt(schedule, &self.limits)
-    }
-
-    /// Repeats a failure, for a report with all places in words.
-    fn repeat(&self, schedule: &Schedule) -> Result<Attempt, String> {
-        self.runs.fetch_add(1, Ordering::Relaxed);
-        self.commands.attempt(schedule, &Limits { words: true, until: None, ..self.limits })
+        self.commands.attempt(schedule, limits)
     }
 
     /// A schedule of the plan was tried.
     fn tried(&self, schedule: &Schedule, attempt: &Attempt) {
         let mut coverage = lock(&self.coverage);
         coverage.add(schedule, attempt);
-        let (runs, Singles { tried, all }) = (self.runs.load(Ordering::Relaxed), coverage.singles);
+        let Coverage { tried, singles, .. } = &*coverage;
+        let runs = self.runs.load(Ordering::Relaxed);
         let left = self.args.time.saturating_sub(self.begun.elapsed());
         crate::out::progress(&format!(
-            "adverb hunt: run {runs}, {tried} of {all} single choices, {left:.0?} left"
+            "adverb hunt: run {runs}, {tried} of {singles} single choices, {left:.0?} left"
         ));
     }
 
@@ -386,7 +369,9 @@ impl Search<'_> {
             let (run, after) = (self.runs.load(Ordering::Relaxed), self.begun.elapsed());
             let until = (Instant::now() + CONFIRM).min(self.begun + self.args.time + LATER);
             let jobs = self.jobs.load(Ordering::Relaxed);
-            let repeat = |schedule: &Schedule| self.repeat(schedule);
+            // For a report with all places in words.
+            let limits = Limits { words: true, until: None, ..self.limits };
+            let repeat = |schedule: &Schedule| self.attempt(schedule, &limits);
             match shrink::confirm(&schedule, attempt, until, jobs, repeat)? {
                 Ok(failure) => {
                     let (with, new) = (failure.with, Found { failure, run, after });
@@ -419,7 +404,7 @@ impl Search<'_> {
                     return;
                 }
                 let schedule = lock(&plan).next_schedule();
-                match self.try_out(&schedule) {
+                match self.attempt(&schedule, &self.limits) {
                     Ok(Attempt { verdict: Verdict::GivenUp, .. }) => return,
                     Ok(attempt) if !attempt.verdict.is_failure() => {
                         self.tried(&schedule, &attempt);

@@ -1,7 +1,7 @@
 //! The text of a hunt's report.
 use super::attempt::{Attempt, Met, Verdict, Who};
 use super::shrink::{Confirmed, Rate};
-use super::{Args, Coverage, Found, SearchOutcome, Singles};
+use super::{Args, Coverage, Found, SearchOutcome};
 use crate::examination;
 use crate::results::source::{line, line_of, line_with_caller};
 use adverb_choice::{Call, ChoiceEntry, Schedule, Site, Which};
@@ -76,10 +76,10 @@ pub fn nothing(
     let mut text = format!(
         "adverb hunt: nothing found in {runs} runs, {took:.0?}, {a_minute:.0} runs a minute\n"
     );
-    let Coverage { singles: Singles { tried, all }, several, seeds, .. } = coverage;
+    let Coverage { tried, singles, several, seeds, .. } = coverage;
     line!(
         text,
-        "  tried:   {tried} of {all} single choices, {several} with several choices, {seeds} seeds \
+        "  tried:   {tried} of {singles} single choices, {several} with several choices, {seeds} seeds \
          from {}",
         args.seed
     );

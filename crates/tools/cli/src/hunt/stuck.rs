@@ -33,7 +33,7 @@ pub struct Watcher {
     size: u64,
     looked: Instant,
     /// How long the run has taken, without the time in which a thread waited for a processor.
-    ran: Duration,
+    pub ran: Duration,
     /// How long nothing has been posted or completed, as far as checks tell.
     silent: Duration,
     longest: Duration,
@@ -78,7 +78,6 @@ impl Watcher {
         self.stillness.restart();
     }
 
-    /// The processes of a group.
     fn processes(group: u32) -> Vec<Process> {
         members(&[group], &mut HashSet::new())
     }
@@ -136,11 +135,6 @@ impl Watcher {
         if !has_begun || self.exchange.is_some() || self.size <= WORDS.len() as u64 {
             self.stillness.restart();
         }
-    }
-
-    /// How long the run has taken, without the time in which a thread waited for a processor.
-    pub fn ran(&self) -> Duration {
-        self.ran
     }
 
     /// The reason, if the program will never make progress again.

@@ -172,7 +172,7 @@ fn a_failure_in_a_stopped_hunt_is_doubtful() {
 /// HUN-14: a hunt says what it has tried, and whether this is every single choice.
 #[test]
 fn the_coverage_counts_schedules_and_places() {
-    let mut coverage = Coverage::new(2);
+    let mut coverage = Coverage { singles: 2, ..Coverage::default() };
     let one = Schedule::of(points(1));
     coverage.add(&one, &ended(Verdict::Fine, points(1)));
     coverage.add(&Schedule::of(points(2)), &ended(Verdict::Fine, Vec::new()));
@@ -227,7 +227,7 @@ fn a_refusal_or_a_loss_excuses_a_failure() {
     let attempt = Attempt { outputs, ..ended(hang.clone(), lost.clone()) };
     assert!(attempt.excused(false).verdict.is_failure());
 
-    let mut coverage = Coverage::new(1);
+    let mut coverage = Coverage { singles: 1, ..Coverage::default() };
     coverage.add(&Schedule::of(lost.clone()), &ended(hang, lost).excused(false));
     let (first, took) = (ended(Verdict::Fine, Vec::new()), Duration::from_secs(1));
     let text =

@@ -26,13 +26,19 @@ fn file_of(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// The program's source line, if the debug information has it. Lines of inline functions in the
+/// The frames with a line: the path, the number and the function. Lines of inline functions in the
 /// header `verbs.h` are skipped.
-pub fn source_of(words: &str) -> Option<Line> {
-    frames(words).find_map(|(function, line)| {
+fn lines(words: &str) -> impl Iterator<Item = (&str, u32, &str)> {
+    frames(words).filter_map(|(function, line)| {
         let (path, number) = line.filter(|(path, _)| file_of(path) != "verbs.h")?;
-        Some(Line { path: path.to_owned(), number, function: function.to_owned() })
+        Some((path, number, function))
     })
+}
+
+/// The program's source line, if the debug information has it.
+pub fn source_of(words: &str) -> Option<Line> {
+    let (path, number, function) = lines(words).next()?;
+    Some(Line { path: path.to_owned(), number, function: function.to_owned() })
 }
 
 /// The program's source line, or the nearest description that the debug information allows.
@@ -47,17 +53,12 @@ pub fn line_of(words: &str) -> String {
 
 /// As [`line_of`], with the caller if the line is of an inline function in another file.
 pub fn line_with_caller(words: &str) -> String {
-    let lines = frames(words).filter_map(|(function, line)| {
-        let (path, number) = line.filter(|(path, _)| file_of(path) != "verbs.h")?;
-        Some((file_of(path), number, function))
-    });
-    let mut lines = lines.peekable();
-    let first = lines.peek().map(|(file, ..)| (*file).to_owned());
-    let caller = lines.find(|(file, ..)| first.as_ref().is_some_and(|first| first != file));
     let own = line_of(words);
-    caller.map_or(own.clone(), |(file, number, function)| {
-        format!("{own}, called at {file}:{number} in {function}")
-    })
+    let mut lines = lines(words).map(|(path, number, function)| (file_of(path), number, function));
+    let first = lines.next().map(|(file, ..)| file);
+    let caller = lines.find(|(file, ..)| first != Some(*file));
+    let Some((file, number, function)) = caller else { return own };
+    format!("{own}, called at {file}:{number} in {function}")
 }
 
 /// A command, quoted for a shell.

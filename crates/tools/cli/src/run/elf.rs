@@ -55,7 +55,6 @@ impl Elf {
             .map(move |h| h.file_range(endian))
     }
 
-    /// The file's dynamic section.
     pub fn dynamic(&self) -> Dynamic {
         let endian = self.endian;
         let small = self.headers.iter().filter(|h| h.p_filesz(endian) <= DYNAMIC);

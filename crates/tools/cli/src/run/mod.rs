@@ -26,7 +26,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 /// Exit status of a shell if a program is found but cannot be executed.
@@ -174,13 +174,10 @@ fn nic(name: &str) -> Result<String, String> {
 
 /// Refuses a value of `ADVERB_LOG` unknown to the device, before the program starts.
 fn check_level(args: &Options, value: Option<OsString>) -> Result<(), String> {
-    match value.filter(|v| args.log.is_none() && !v.is_empty()) {
-        Some(value) => {
-            let text = value.to_string_lossy();
-            level(&text).map(drop).map_err(|why| format!("ADVERB_LOG is {text:?}: {why}"))
-        }
-        None => Ok(()),
-    }
+    let value = value.filter(|v| args.log.is_none() && !v.is_empty());
+    let Some(value) = value else { return Ok(()) };
+    let text = value.to_string_lossy();
+    level(&text).map(drop).map_err(|why| format!("ADVERB_LOG is {text:?}: {why}"))
 }
 
 pub fn main(args: &Args) -> ExitCode {
@@ -227,29 +224,24 @@ fn run(args: &Args) -> Result<ExitCode, RunError> {
              open rdma_cm connections, and rdma res has no objects: {e}"
         )),
     }
+    let mut command = Command::new(program);
+    command.args(arguments).envs(variables);
     if is_watched {
-        return watched(args, program, arguments, variables);
+        return watched(args, program, command);
     }
-    let mut command = trace::command(program, arguments, variables);
     adverb_survivor::give_back(&mut command);
     Err(explain(program, &command.exec()))
 }
 
 /// Runs the program as a child. Then merges the output of all processes into the requested
 /// files. Fails if the program does not start.
-fn watched(
-    args: &Args,
-    program: &OsStr,
-    arguments: &[OsString],
-    mut variables: Vec<(&'static str, OsString)>,
-) -> Result<ExitCode, RunError> {
+fn watched(args: &Args, program: &OsStr, mut command: Command) -> Result<ExitCode, RunError> {
     let trace = args.trace.as_deref().map(trace::Trace::begin).transpose()?;
     let reports = check::Reports::begin(args.check_junit.as_deref(), args.check_sarif.as_deref())
         .inspect_err(|_| trace.iter().for_each(trace::Trace::forget))?;
-    variables.extend(trace.as_ref().map(trace::Trace::variable));
-    variables.extend(reports.as_ref().map(check::Reports::variable));
-    let ended = trace::run(&mut trace::command(program, arguments, variables));
-    let status = ended.map_err(|error| {
+    command.envs(trace.as_ref().map(trace::Trace::variable));
+    command.envs(reports.as_ref().map(check::Reports::variable));
+    let status = trace::run(&mut command).map_err(|error| {
         trace.iter().for_each(trace::Trace::forget);
         reports.iter().for_each(check::Reports::forget);
         explain(program, &error)

@@ -16,7 +16,7 @@ use super::tree::{Tree, place_tree};
 use crate::out::at;
 use nix::fcntl::OFlag;
 use nix::unistd::Uid;
-use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::fs::{self, DirBuilder, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -109,12 +109,8 @@ fn directory(place: &ParentDirectory) -> Result<PathBuf, String> {
 /// The metadata of a directory, read through a descriptor. A symbolic link at `path` is not
 /// followed.
 fn look(path: &Path) -> io::Result<Metadata> {
-    open(path)?.metadata()
-}
-
-fn open(path: &Path) -> io::Result<File> {
     let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
-    OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)
+    OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?.metadata()
 }
 
 /// Checks that the directory belongs to the user, and that no other user may enter.

@@ -3,7 +3,7 @@
 use super::{beside, random};
 use crate::out::at;
 use adverb_trace::{Story, VARIABLE, lines, perfetto, read};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufWriter, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -157,15 +157,4 @@ fn summary(story: &Story, file: &Path) -> String {
         text = format!("no process opened a device, so {} is empty", file.display());
     }
     text
-}
-
-/// The program with arguments and variables.
-pub fn command(
-    program: &OsStr,
-    arguments: &[OsString],
-    variables: Vec<(&'static str, OsString)>,
-) -> Command {
-    let mut command = Command::new(program);
-    command.args(arguments).envs(variables);
-    command
 }

@@ -63,10 +63,12 @@ impl Rounds {
             }
         });
         let at = Instant::now();
-        let mut silent: Vec<Silent> = bad
-            .into_iter()
-            .map(|(slot, (pid, why))| Silent { pid: number(pid), slot, name: name_of(pid), why })
-            .collect();
+        let silent = |pid: i32, slot, why| {
+            let name = name_of(pid);
+            Silent { pid: pid.unsigned_abs(), slot, name, why }
+        };
+        let bad = bad.into_iter().map(|(slot, (pid, why))| silent(pid, slot, why));
+        let mut all: Vec<Silent> = bad.collect();
         for one in late {
             by_slot.remove(&one.slot);
             let why = match one.why {
@@ -74,30 +76,21 @@ impl Rounds {
                 Silence::Full => "it accepts no connections".to_owned(),
                 Silence::OtherUser(uid) => format!("its name is held by {}", User(uid)),
             };
-            silent.push(Silent {
-                pid: number(one.pid),
-                slot: one.slot,
-                name: name_of(one.pid),
-                why,
-            });
+            all.push(silent(one.pid, one.slot, why));
         }
         // A process with several slots has answered at each.
         by_slot.retain(|slot, answered| answered.process.slot == *slot);
         // Another slot of the same process has answered.
-        silent.retain(|silent| {
+        all.retain(|silent| {
             by_slot.values().all(|answered| answered.elsewhere || answered.pid != silent.pid)
         });
-        Round { at, answered: by_slot.into_values().collect(), silent }
+        Round { at, answered: by_slot.into_values().collect(), silent: all }
     }
-}
-
-fn number(pid: i32) -> u32 {
-    pid.unsigned_abs()
 }
 
 fn add(answered: &mut Answered, page: Page, pid: i32) {
     answered.elsewhere = pid == 0;
-    answered.pid = if pid == 0 { page.process.pid } else { number(pid) };
+    answered.pid = if pid == 0 { page.process.pid } else { pid.unsigned_abs() };
     answered.process = page.process;
     answered.counters.extend(page.counters);
     answered.queues.extend(page.queues.into_iter().map(|queue| (queue.number, queue)));

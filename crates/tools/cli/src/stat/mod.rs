@@ -63,7 +63,6 @@ pub fn look(interval: Duration) -> Result<World, String> {
     Ok(history.world(&rounds.ask()))
 }
 
-/// Prints the table.
 pub fn print(world: &World) {
     outln!("{}", table::summary(world));
     if world.processes.is_empty() && world.silent.is_empty() {

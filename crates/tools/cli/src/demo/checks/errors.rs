@@ -1,5 +1,5 @@
 //! Operations that must fail, and how they fail.
-use super::super::end::Kind;
+use super::super::end::Endpoint;
 use super::super::world::{IN, OUT, World};
 use super::{Checked, same};
 use adverb_device::AsyncEvent;
@@ -8,8 +8,7 @@ use adverb_device::engine::{QpState, SendOp, WcOpcode, WcStatus};
 
 /// A write with a key that does not exist. The peer refuses the write, both queue pairs go to the
 /// error state, and later requests are flushed.
-pub fn bad_rkey(w: &mut World) -> Checked {
-    let mut end = w.connected(Kind::Rc)?;
+pub fn bad_rkey(w: &mut World, end: &mut Endpoint) -> Checked {
     let mut cause = String::new();
     if w.is_first() {
         w.fill(OUT, 1000, 1)?;
@@ -41,6 +40,5 @@ pub fn bad_rkey(w: &mut World) -> Checked {
         same("bytes written", w.get(IN, 1000)?.iter().filter(|b| **b != 0).count(), 0)?;
     }
     w.sync()?;
-    end.close()?;
     Ok(format!("refused, nothing written, the rest flushed: \"{cause}\""))
 }

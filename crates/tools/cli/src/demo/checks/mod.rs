@@ -7,6 +7,7 @@ mod transports;
 mod two_sided;
 mod windows;
 
+use super::end::{Endpoint, Kind};
 use super::world::World;
 
 /// The success or the failure of a check, in a few words.
@@ -15,27 +16,35 @@ pub type Checked = Result<String, String>;
 /// A check and its name.
 pub type Check = (&'static str, fn(&mut World) -> Checked);
 
+/// Runs a check with a connected queue pair in each process.
+fn with(w: &mut World, kind: Kind, check: fn(&mut World, &mut Endpoint) -> Checked) -> Checked {
+    let mut end = w.connected(kind)?;
+    let said = check(w, &mut end)?;
+    end.close()?;
+    Ok(said)
+}
+
 /// All checks, in the order of the demonstration.
 pub const ALL: &[Check] = &[
-    ("Send", two_sided::send),
-    ("Send with immediate", two_sided::send_imm),
-    ("Inline data", two_sided::inline),
-    ("Receiver not ready", two_sided::not_ready),
-    ("RDMA Write", one_sided::write),
-    ("RDMA Write with immediate", one_sided::write_imm),
-    ("RDMA Read", one_sided::read),
-    ("Compare and swap", one_sided::compare_swap),
-    ("Fetch and add", one_sided::fetch_add),
-    ("Atomic write, flush", one_sided::atomic_write_and_flush),
-    ("Memory window, Send+inv", windows::send_inv),
-    ("Local invalidate", windows::local_inv),
-    ("UC Send and Write", transports::uc),
-    ("UD Send", transports::ud),
+    ("Send", |w| with(w, Kind::Rc, two_sided::send)),
+    ("Send with immediate", |w| with(w, Kind::Rc, two_sided::send_imm)),
+    ("Inline data", |w| with(w, Kind::Rc, two_sided::inline)),
+    ("Receiver not ready", |w| with(w, Kind::Rc, two_sided::not_ready)),
+    ("RDMA Write", |w| with(w, Kind::Rc, one_sided::write)),
+    ("RDMA Write with immediate", |w| with(w, Kind::Rc, one_sided::write_imm)),
+    ("RDMA Read", |w| with(w, Kind::Rc, one_sided::read)),
+    ("Compare and swap", |w| with(w, Kind::Rc, one_sided::compare_swap)),
+    ("Fetch and add", |w| with(w, Kind::Rc, one_sided::fetch_add)),
+    ("Atomic write, flush", |w| with(w, Kind::Rc, one_sided::atomic_write_and_flush)),
+    ("Memory window, Send+inv", |w| with(w, Kind::Rc, windows::send_inv)),
+    ("Local invalidate", |w| with(w, Kind::Rc, windows::local_inv)),
+    ("UC Send and Write", |w| with(w, Kind::Uc, transports::uc)),
+    ("UD Send", |w| with(w, Kind::Ud, transports::ud)),
     ("Shared receive queue", transports::srq),
     ("XRC Send", transports::xrc),
-    ("Event: next completion", notify::next),
-    ("Event: solicited", notify::solicited),
-    ("Access error", errors::bad_rkey),
+    ("Event: next completion", |w| with(w, Kind::Rc, notify::next)),
+    ("Event: solicited", |w| with(w, Kind::Rc, notify::solicited)),
+    ("Access error", |w| with(w, Kind::Rc, errors::bad_rkey)),
 ];
 
 /// Message sizes: empty, one byte, around the size of a packet, and long.

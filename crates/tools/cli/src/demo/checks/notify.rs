@@ -1,5 +1,5 @@
 //! Completion channels.
-use super::super::end::{Endpoint, Kind};
+use super::super::end::Endpoint;
 use super::super::world::{HANG_LIMIT, IN, OUT, World};
 use super::Checked;
 use adverb_device::engine::cq::arm::ArmKind;
@@ -39,63 +39,59 @@ fn received(w: &World, end: &mut Endpoint, id: u64) -> Result<(), String> {
 }
 
 /// CQN-1, CQN-3, CQN-4, CQN-7, CHN-4.
-pub fn next(w: &mut World) -> Checked {
-    let mut end = w.connected(Kind::Rc)?;
+pub fn next(w: &mut World, end: &mut Endpoint) -> Checked {
     let second = !w.is_first();
     if second {
-        receives(&end, 4)?;
+        receives(end, 4)?;
         end.arm(ArmKind::Next)?;
     }
     w.sync()?;
-    message(w, &mut end, 1, SendFlags::empty())?;
+    message(w, end, 1, SendFlags::empty())?;
     if second {
-        event(&end, true, "for a message after the request")?;
-        received(w, &mut end, 1)?;
+        event(end, true, "for a message after the request")?;
+        received(w, end, 1)?;
     }
     w.sync()?;
-    message(w, &mut end, 2, SendFlags::empty())?;
+    message(w, end, 2, SendFlags::empty())?;
     if second {
-        event(&end, false, "without a request")?;
+        event(end, false, "without a request")?;
         end.arm(ArmKind::Next)?;
-        event(&end, false, "for a message before the request")?;
-        received(w, &mut end, 2)?;
+        event(end, false, "for a message before the request")?;
+        received(w, end, 2)?;
     }
     w.sync()?;
-    message(w, &mut end, 3, SendFlags::empty())?;
-    message(w, &mut end, 4, SendFlags::empty())?;
+    message(w, end, 3, SendFlags::empty())?;
+    message(w, end, 4, SendFlags::empty())?;
     if second {
-        event(&end, true, "for a message after the second request")?;
-        event(&end, false, "twice for one request")?;
-        received(w, &mut end, 3)?;
-        received(w, &mut end, 4)?;
+        event(end, true, "for a message after the second request")?;
+        event(end, false, "twice for one request")?;
+        received(w, end, 3)?;
+        received(w, end, 4)?;
     }
     w.sync()?;
-    end.close()?;
     Ok("one for each request, none for what was there before; acknowledged".into())
 }
 
 /// CQN-2, CQN-4, CQN-9.
-pub fn solicited(w: &mut World) -> Checked {
-    let mut end = w.connected(Kind::Rc)?;
+pub fn solicited(w: &mut World, end: &mut Endpoint) -> Checked {
     let second = !w.is_first();
     if second {
-        receives(&end, 2)?;
+        receives(end, 2)?;
         end.arm(ArmKind::Solicited)?;
     }
     w.sync()?;
-    message(w, &mut end, 1, SendFlags::empty())?;
+    message(w, end, 1, SendFlags::empty())?;
     if second {
-        event(&end, false, "for a message that did not ask for one")?;
+        event(end, false, "for a message that did not ask for one")?;
     }
     w.sync()?;
-    message(w, &mut end, 2, SendFlags::SOLICITED)?;
+    message(w, end, 2, SendFlags::SOLICITED)?;
     if second {
-        event(&end, true, "for a message that asked for one")?;
-        received(w, &mut end, 1)?;
-        received(w, &mut end, 2)?;
+        event(end, true, "for a message that asked for one")?;
+        received(w, end, 1)?;
+        received(w, end, 2)?;
         end.quiet(Duration::from_millis(5))?;
     }
     w.sync()?;
-    end.close()?;
     Ok("none for a plain message, one for a solicited; acknowledged".into())
 }

@@ -1,11 +1,10 @@
 //! Operations on the other process's memory.
-use super::super::end::{Endpoint, Kind};
+use super::super::end::Endpoint;
 use super::super::world::{IN, OUT, World};
 use super::{Checked, SIZES, SIZES_IN_WORDS, same};
 use adverb_device::engine::{SendOp, WcFlags, WcOpcode};
 
-pub fn write(w: &mut World) -> Checked {
-    let mut end = w.connected(Kind::Rc)?;
+pub fn write(w: &mut World, end: &mut Endpoint) -> Checked {
     for (id, size) in (1..).zip(SIZES) {
         w.fill(OUT, size, id)?;
         w.expect_here(IN, size)?;
@@ -19,7 +18,6 @@ pub fn write(w: &mut World) -> Checked {
             w.check_here(IN, size, id)?;
         }
     }
-    end.close()?;
     Ok(SIZES_IN_WORDS.into())
 }
 
@@ -49,15 +47,12 @@ pub fn write_with_imm(
     w.sync()
 }
 
-pub fn write_imm(w: &mut World) -> Checked {
-    let mut end = w.connected(Kind::Rc)?;
-    (1..).zip(SIZES).try_for_each(|(id, size)| write_with_imm(w, &mut end, id, size))?;
-    end.close()?;
+pub fn write_imm(w: &mut World, end: &mut Endpoint) -> Checked {
+    (1..).zip(SIZES).try_for_each(|(id, size)| write_with_imm(w, end, id, size))?;
     Ok(SIZES_IN_WORDS.into())
 }
 
-pub fn read(w: &mut World) -> Checked {
-    let mut end = w.connected(Kind::Rc)?;
+pub fn read(w: &mut World, end: &mut Endpoint) -> Checked {
     for (id, size) in (1..).zip(SIZES) {
         if w.is_first() {
             w.expect_here(IN, size)?;
@@ -72,15 +67,13 @@ pub fn read(w: &mut World) -> Checked {
         }
         w.sync()?;
     }
-    end.close()?;
     Ok(SIZES_IN_WORDS.into())
 }
 
 /// Offset of the word that the atomics change.
 const WORD: usize = IN + 8;
 
-pub fn compare_swap(w: &mut World) -> Checked {
-    let mut end = w.connected(Kind::Rc)?;
+pub fn compare_swap(w: &mut World, end: &mut Endpoint) -> Checked {
     let (before, after) = (0x0123_4567_89ab_cdef_u64, 0xfeed_face_cafe_f00d_u64);
     w.put(WORD, &before.to_ne_bytes())?;
     w.sync()?;
@@ -98,14 +91,12 @@ pub fn compare_swap(w: &mut World) -> Checked {
     if !w.is_first() {
         same("word", w.word(WORD)?, after)?;
     }
-    end.close()?;
     Ok("does not match, matches, does not match any more".into())
 }
 
-pub fn fetch_add(w: &mut World) -> Checked {
+pub fn fetch_add(w: &mut World, end: &mut Endpoint) -> Checked {
     const ROUNDS: u64 = 64;
     const START: u64 = u64::MAX - 100;
-    let mut end = w.connected(Kind::Rc)?;
     w.put(WORD, &START.to_ne_bytes())?;
     w.sync()?;
     if w.is_first() {
@@ -122,12 +113,10 @@ pub fn fetch_add(w: &mut World) -> Checked {
     if !w.is_first() {
         same("word", w.word(WORD)?, START.wrapping_add(7 * ROUNDS))?;
     }
-    end.close()?;
     Ok(format!("{ROUNDS} on their way at once, over the end of 64 bits"))
 }
 
-pub fn atomic_write_and_flush(w: &mut World) -> Checked {
-    let mut end = w.connected(Kind::Rc)?;
+pub fn atomic_write_and_flush(w: &mut World, end: &mut Endpoint) -> Checked {
     w.expect_here(IN, 5000)?;
     w.sync()?;
     if w.is_first() {
@@ -151,6 +140,5 @@ pub fn atomic_write_and_flush(w: &mut World) -> Checked {
         let rest = super::super::world::pattern(5000, 4);
         same("bytes behind the word", w.get(IN + 8, 4992)? == rest[8..], true)?;
     }
-    end.close()?;
     Ok("in order behind a Write; flush of a range and of a region".into())
 }

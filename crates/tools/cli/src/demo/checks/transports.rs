@@ -10,21 +10,18 @@ use adverb_device::{AsyncEvent, Cq, Srq, Xrcd};
 use std::sync::Arc;
 use std::time::Instant;
 
-pub fn uc(w: &mut World) -> Checked {
-    let mut end = w.connected(Kind::Uc)?;
+pub fn uc(w: &mut World, end: &mut Endpoint) -> Checked {
     // Short enough for the sockets' buffers: packets that an unreliable connection loses stay lost.
     const SIZES: [usize; 5] = [0, 1, 1024, 4097, 65_536];
-    (1..).zip(SIZES).try_for_each(|(id, size)| message(w, &mut end, id, SendOp::Send, size))?;
-    (11..).zip(SIZES).try_for_each(|(id, size)| write_with_imm(w, &mut end, id, size))?;
-    end.close()?;
+    (1..).zip(SIZES).try_for_each(|(id, size)| message(w, end, id, SendOp::Send, size))?;
+    (11..).zip(SIZES).try_for_each(|(id, size)| write_with_imm(w, end, id, size))?;
     Ok("5 sizes of each, 0 B to 64 KiB".into())
 }
 
 /// Size of the GRH in front of a datagram. An IPv4 header takes its last 20 bytes.
 const GRH: usize = 40;
 
-pub fn ud(w: &mut World) -> Checked {
-    let mut end = w.connected(Kind::Ud)?;
+pub fn ud(w: &mut World, end: &mut Endpoint) -> Checked {
     let path = w.path()?;
     let qpn = w.swap(u64::from(end.qp.number()))? as u32;
     end.dest = Some(UdDest { av: path, qpn, qkey: QKEY });
@@ -56,7 +53,6 @@ pub fn ud(w: &mut World) -> Checked {
         }
         w.sync()?;
     }
-    end.close()?;
     Ok(format!("4 sizes, 0 B to {most} B, with header and source"))
 }
 

@@ -1,5 +1,5 @@
 //! Messages that the first process sends and the second receives.
-use super::super::end::{Endpoint, INLINE, Kind};
+use super::super::end::{Endpoint, INLINE};
 use super::super::world::{IN, OUT, World, pattern};
 use super::{Checked, SIZES, SIZES_IN_WORDS, same};
 use adverb_device::engine::{Payload, SendFlags, SendOp, WcFlags, WcOpcode};
@@ -40,9 +40,8 @@ pub fn message(
     w.sync()
 }
 
-pub fn send(w: &mut World) -> Checked {
-    let mut end = w.connected(Kind::Rc)?;
-    (1..).zip(SIZES).try_for_each(|(id, size)| message(w, &mut end, id, SendOp::Send, size))?;
+pub fn send(w: &mut World, end: &mut Endpoint) -> Checked {
+    (1..).zip(SIZES).try_for_each(|(id, size)| message(w, end, id, SendOp::Send, size))?;
     // Several messages on their way at the same time, gathered and scattered.
     const MESSAGES: usize = 100;
     const SIZE: usize = 3000;
@@ -70,21 +69,17 @@ pub fn send(w: &mut World) -> Checked {
         w.check_here(IN, MESSAGES * SIZE, 99)?;
     }
     w.sync()?;
-    end.close()?;
     Ok(format!("{SIZES_IN_WORDS}; {MESSAGES} in order, gathered"))
 }
 
-pub fn send_imm(w: &mut World) -> Checked {
-    let mut end = w.connected(Kind::Rc)?;
+pub fn send_imm(w: &mut World, end: &mut Endpoint) -> Checked {
     for (id, size) in (1..).zip(SIZES) {
-        message(w, &mut end, id, SendOp::SendImm(0xadbe_0000 + id as u32), size)?;
+        message(w, end, id, SendOp::SendImm(0xadbe_0000 + id as u32), size)?;
     }
-    end.close()?;
     Ok(SIZES_IN_WORDS.into())
 }
 
-pub fn inline(w: &mut World) -> Checked {
-    let mut end = w.connected(Kind::Rc)?;
+pub fn inline(w: &mut World, end: &mut Endpoint) -> Checked {
     let data = pattern(INLINE as usize, 5);
     let parts: [&[u8]; 3] = [&data[..100], &data[100..101], &data[101..]];
     w.expect_here(IN, data.len())?;
@@ -112,13 +107,11 @@ pub fn inline(w: &mut World) -> Checked {
         w.check_here(IN + 4096, data.len(), 5)?;
     }
     w.sync()?;
-    end.close()?;
     Ok(format!("Send and Write of {INLINE} B in three pieces; one byte more is refused"))
 }
 
-pub fn not_ready(w: &mut World) -> Checked {
+pub fn not_ready(w: &mut World, end: &mut Endpoint) -> Checked {
     const LATE: Duration = Duration::from_millis(20);
-    let mut end = w.connected(Kind::Rc)?;
     if w.is_first() {
         w.fill(OUT, 5000, 8)?;
         end.send(1, SendOp::Send, OUT, 5000)?;
@@ -133,6 +126,5 @@ pub fn not_ready(w: &mut World) -> Checked {
         w.check_here(IN, 5000, 8)?;
     }
     w.sync()?;
-    end.close()?;
     Ok(format!("the receive is posted {} ms after the send", LATE.as_millis()))
 }

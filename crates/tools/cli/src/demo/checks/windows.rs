@@ -1,5 +1,5 @@
 //! Memory windows of type 2: bound, used, and invalidated by the peer or by their owner.
-use super::super::end::{Endpoint, Kind};
+use super::super::end::Endpoint;
 use super::super::world::{IN, OUT, World, words};
 use super::two_sided::message;
 use super::{Checked, same};
@@ -55,34 +55,29 @@ fn write(w: &mut World, end: &mut Endpoint, key: u32, seed: u64, open: bool) -> 
     }
 }
 
-fn finish(w: &mut World, end: Endpoint, mw: Option<Arc<Mw>>) -> Result<(), String> {
+fn finish(w: &mut World, mw: Option<Arc<Mw>>) -> Result<(), String> {
     w.sync()?;
-    if let Some(mw) = mw {
-        mw.dealloc().map_err(words("memory window"))?;
-    }
-    end.close()
+    mw.map_or(Ok(()), |mw| mw.dealloc().map_err(words("memory window")))
 }
 
-pub fn send_inv(w: &mut World) -> Checked {
-    let mut end = w.connected(Kind::Rc)?;
-    let (mw, key) = bind(w, &mut end)?;
-    write(w, &mut end, key, 11, true)?;
-    message(w, &mut end, 12, SendOp::SendInv(key), 1000)?;
-    write(w, &mut end, key, 13, false)?;
-    finish(w, end, mw)?;
+pub fn send_inv(w: &mut World, end: &mut Endpoint) -> Checked {
+    let (mw, key) = bind(w, end)?;
+    write(w, end, key, 11, true)?;
+    message(w, end, 12, SendOp::SendInv(key), 1000)?;
+    write(w, end, key, 13, false)?;
+    finish(w, mw)?;
     Ok("bound by a request, written through, closed by the peer's message".into())
 }
 
-pub fn local_inv(w: &mut World) -> Checked {
-    let mut end = w.connected(Kind::Rc)?;
-    let (mw, key) = bind(w, &mut end)?;
-    write(w, &mut end, key, 21, true)?;
+pub fn local_inv(w: &mut World, end: &mut Endpoint) -> Checked {
+    let (mw, key) = bind(w, end)?;
+    write(w, end, key, 21, true)?;
     if !w.is_first() {
         end.send(22, SendOp::LocalInv(key), 0, 0)?;
         end.done(22, WcOpcode::LocalInv)?;
     }
     w.sync()?;
-    write(w, &mut end, key, 23, false)?;
-    finish(w, end, mw)?;
+    write(w, end, key, 23, false)?;
+    finish(w, mw)?;
     Ok("a window closed by its owner; a write through it is refused".into())
 }
