@@ -282,12 +282,12 @@ impl Mads {
             Whose::Ours => self.give(node, p, mad),
             // Never forwarded twice: a MAD must not travel in circles.
             Whose::Slot(_) | Whose::Service(_) if p.proof.is_forwarded() => Delivery::NoOwner,
-            Whose::Slot(slot) => node.link.tell_owner(slot, p),
-            Whose::Service(service) => node.link.tell_service(service, p.dst, p),
+            Whose::Slot(slot) => node.link.tell_owner(slot, &p.as_local()),
+            Whose::Service(service) => node.link.tell_service(service, p.dst, &p.as_local()),
             Whose::Anybody => {
                 self.give(node, p, mad);
                 if !p.proof.is_forwarded() && self.may_spread(node) {
-                    node.link.tell_everybody(p);
+                    node.link.tell_everybody(&p.as_local());
                 }
                 Delivery::Done
             }
@@ -371,17 +371,17 @@ impl Mads {
 
     /// Gives a MAD to a process of this host.
     fn send_here(&self, node: &Node, path: &Path, packet: &RxPacket<'_>, mad: &[u8; MAD_LEN]) {
-        let whose = self.whose(node, mad, path.remote);
+        let (whose, local) = (self.whose(node, mad, path.remote), &packet.as_local());
         let told = match whose {
             Whose::Ours => {
                 self.keep(node, OwnedPacket::keep(packet));
                 Delivery::Done
             }
-            Whose::Slot(slot) => node.link.tell_owner(slot, packet),
-            Whose::Service(service) => node.link.tell_service(service, path.remote, packet),
+            Whose::Slot(slot) => node.link.tell_owner(slot, local),
+            Whose::Service(service) => node.link.tell_service(service, path.remote, local),
             Whose::Anybody => {
                 self.keep(node, OwnedPacket::keep(packet));
-                node.link.tell_everybody(packet);
+                node.link.tell_everybody(local);
                 Delivery::Done
             }
             Whose::Nobody => Delivery::Done,
