@@ -40,15 +40,6 @@ const SEND_ONLY: Opcode = match Opcode::new(Transport::Ud, Operation::SendOnly) 
     None => panic!("UD has SEND Only"),
 };
 
-/// The outcome of routing a MAD.
-#[derive(PartialEq, Eq)]
-enum Routed {
-    /// The MAD is handled completely.
-    Done,
-    /// The MAD asks for a service without a listener.
-    Early,
-}
-
 /// The owner of a MAD, as this process sees it.
 enum Whose {
     /// This process.
@@ -203,7 +194,7 @@ impl Mads {
     fn empty_inbox(&self, node: &Node) -> bool {
         for _ in 0..AT_ONCE {
             let Some(arrived) = self.inbox.lock().pop_front() else { return true };
-            if self.route_one(node, &arrived.packet()) == Routed::Early {
+            if self.route_one(node, &arrived.packet()) {
                 self.keep_early(node, arrived);
             }
         }
@@ -237,7 +228,7 @@ impl Mads {
                 return;
             }
             drop(early);
-            if self.route_one(node, &arrived.packet()) == Routed::Early {
+            if self.route_one(node, &arrived.packet()) {
                 self.refuse(node, &arrived.packet());
             }
         }
@@ -274,9 +265,10 @@ impl Mads {
         }
     }
 
-    /// Gives a MAD to its process, or answers the MAD.
-    fn route_one(&self, node: &Node, p: &RxPacket<'_>) -> Routed {
-        let Some(mad) = p.bytes.last_chunk() else { return Routed::Done };
+    /// Gives a MAD to its process, or answers the MAD. `true`: neither, because the MAD asks for a
+    /// service without a listener.
+    fn route_one(&self, node: &Node, p: &RxPacket<'_>) -> bool {
+        let Some(mad) = p.bytes.last_chunk() else { return false };
         let whose = self.whose(node, mad, p.dst);
         let told = match whose {
             Whose::Ours => self.give(node, p, mad),
@@ -293,13 +285,11 @@ impl Mads {
             }
             Whose::Nobody => Delivery::Done,
         };
-        if told == Delivery::NoOwner {
-            if matches!(whose, Whose::Service(_)) && !p.proof.is_forwarded() {
-                return Routed::Early;
-            }
+        let early = matches!(whose, Whose::Service(_)) && !p.proof.is_forwarded();
+        if told == Delivery::NoOwner && !early {
             self.refuse(node, p);
         }
-        Routed::Done
+        told == Delivery::NoOwner && early
     }
 
     /// Gives a MAD to the handler of this process.
