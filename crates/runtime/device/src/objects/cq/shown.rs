@@ -1,6 +1,7 @@
-//! A completion queue as other processes of the user see it ([`crate::snapshot`]).
+//! A completion queue as the node sees it: its deadlines, and its state for other processes of the
+//! user ([`crate::snapshot`]).
 use super::{Cq, Sink};
-use crate::node::{Listed, ShownQueue};
+use crate::node::{CompletionQueue, Listed};
 use crate::snapshot::{Arm, Queue};
 use adverb_engine::Time;
 use adverb_engine::cq::arm::ArmKind;
@@ -23,9 +24,25 @@ impl Listed for Cq {
     }
 }
 
-impl ShownQueue for Cq {
+impl CompletionQueue for Cq {
     fn number(&self) -> u32 {
         self.number
+    }
+
+    fn timer_due(self: Arc<Self>, at: Time, now: Time) {
+        let rearm = |cq: &adverb_engine::Cq| {
+            if self.timer_at.load(Ordering::Relaxed) != at.0 {
+                // An earlier entry took the place of this entry and is still to come.
+                return;
+            }
+            self.timer_at.store(u64::MAX, Ordering::Relaxed);
+            self.keep_timer(cq);
+        };
+        self.core.expired(now, |cq| self.notify(cq), rearm);
+    }
+
+    fn watch_due(self: Arc<Self>, now: Time) {
+        self.look_again(now);
     }
 
     fn announce(self: Arc<Self>) {
