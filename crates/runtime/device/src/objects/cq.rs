@@ -85,12 +85,8 @@ impl Cq {
         channel: Option<&Arc<CompChannel>>,
         comp_vector: u32,
     ) -> Result<Arc<Self>, Error> {
-        Cq::with_sink(
-            context,
-            cqe,
-            channel.map_or(Sink::None, |c| Sink::Channel(c.clone())),
-            comp_vector,
-        )
+        let sink = channel.map_or(Sink::None, |c| Sink::Channel(c.clone()));
+        Cq::with_sink(context, cqe, sink, comp_vector)
     }
 
     /// Makes a queue of at least `cqe` entries with events to `sink`.
@@ -151,7 +147,7 @@ impl Cq {
     /// never falls into error. The consumer is responsible for the size of the queue
     /// (`IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`).
     pub fn ignore_overrun(&self) {
-        self.core.ignore_overrun();
+        self.core.change(|cq| cq.ignore_overrun());
     }
 
     /// The queue's number in this process.
@@ -177,7 +173,7 @@ impl Cq {
     /// The capacity in entries.
     #[must_use]
     pub fn capacity(&self) -> u32 {
-        self.core.capacity()
+        self.core.change(|cq| cq.capacity())
     }
 
     /// Adds a completion and, if an arm fires, its event.
@@ -393,8 +389,8 @@ impl Cq {
         self.context.check_device()?;
         self.context.needs(Has::RESIZE)?;
         Error::check_size("cqe", cqe, self.context.limits().max_cqe)?;
-        self.core.make_room(cqe)?;
-        Ok(self.core.resize(cqe)?)
+        self.core.change(|cq| cq.make_room(cqe))?;
+        Ok(self.core.change(|cq| cq.resize(cqe).map(|()| cq.capacity()))?)
     }
 
     /// Removes the completions of a destroyed or reset queue pair.
@@ -426,7 +422,7 @@ impl Cq {
             self.context.node().registry.remove_timed_cq(self.number);
         }
         self.context.forget(&**self);
-        let name = || format!("CQ {} ({} entries)", self.number, self.core.capacity());
+        let name = || format!("CQ {} ({} entries)", self.number, self.capacity());
         self.acks.wait_all(name);
         self.async_acks.wait_all(name);
         Ok(())

@@ -73,7 +73,7 @@ impl Cq {
 
     /// Removes the pending arm, persistent or not. Events already made stay.
     pub fn disarm(&self) {
-        self.core.disarm();
+        self.core.change(|cq| cq.disarm());
     }
 
     /// Arms as NDKPI does. A completion in the queue that was added after the last
@@ -99,7 +99,7 @@ impl Cq {
 
     /// The callback for [`Cq::arm_fresh`] is about to run.
     pub fn mark_notified(&self) {
-        self.core.mark_notified();
+        self.core.change(|cq| cq.mark_notified());
     }
 
     /// The program has armed and will probably sleep.

@@ -16,7 +16,7 @@ impl Listed for Cq {
         let object = Object::Cq {
             number: self.number,
             context: self.context.place.serial(),
-            capacity: self.core.capacity(),
+            capacity: self.capacity(),
             users: self.uses.count(),
         };
         let lives = !self.destroyed.load(Ordering::Relaxed);
@@ -56,7 +56,7 @@ impl CompletionQueue for Cq {
         let silent = if channel { self.watch.silent(&look, now) } else { Duration::ZERO };
         let mut queue = Queue {
             number: self.number,
-            capacity: self.core.capacity(),
+            capacity: self.capacity(),
             waiting: self.core.waiting() as u32,
             unannounced: look.unannounced as u32,
             unread: unread as u32,
