@@ -101,7 +101,6 @@ extern "C" fn at_exit() {
 
 /// The parts of a node.
 pub(super) struct Parts {
-    pub(super) process: ProcessIdentity,
     pub(super) clocks: Clocks,
     pub(super) link: Wire,
     pub(super) host: Option<HostConnections>,
@@ -145,7 +144,7 @@ impl Node {
             return Ok(node.clone());
         }
         let free = free_place(process)?;
-        let node = Node::start(process)?;
+        let node = Node::start()?;
         crate::started::set_started(process);
         let _ = free.set(node.clone());
         Ok(node)
@@ -173,7 +172,7 @@ impl Node {
         self.news.is_some()
     }
 
-    fn start(process: ProcessIdentity) -> Result<Arc<Node>, Error> {
+    fn start() -> Result<Arc<Node>, Error> {
         let faults = crate::faults::asked()?;
         let (capture, packets) = (crate::capture::begin(), faults.packets.clone());
         let config =
@@ -200,16 +199,8 @@ impl Node {
             })
             .ok();
         let (clocks, faults) = (Clocks::start(), Injector::new(faults));
-        let node = Node::of(Parts {
-            process,
-            clocks,
-            link,
-            host,
-            taps,
-            faults,
-            news,
-            seed: random_u64(),
-        })?;
+        let seed = random_u64();
+        let node = Node::of(Parts { clocks, link, host, taps, faults, news, seed })?;
         node.watch()?;
         node.hear_questions();
         thread::spawn(&node)?;
@@ -218,11 +209,11 @@ impl Node {
 
     /// A node without a thread.
     pub(super) fn of(parts: Parts) -> Result<Arc<Node>, Error> {
-        let Parts { process, clocks, link, host, taps, faults, news, seed } = parts;
+        let Parts { clocks, link, host, taps, faults, news, seed } = parts;
         let policy = Policy::new(clocks.tick());
         let outages = faults.as_ref().map_or(Vec::new(), |faults| faults.spec.outages());
         Ok(Arc::new(Node {
-            process,
+            process: ProcessIdentity::current(),
             clocks,
             link,
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,

@@ -54,7 +54,26 @@ impl Device {
     /// # Errors
     /// Errors of the kernel for descriptors, threads and the slot of the process.
     pub fn open(self: &Arc<Self>) -> Result<Arc<Context>, Error> {
-        Context::new(self)
+        let node = Node::get()?;
+        node.fault_call(Call::OpenDevice)?;
+        node.check_device(self.name())?;
+        let nic = nic::asked()?;
+        let port = node.ports.open(self.scope(), || {
+            say_who_is_in_the_way(self.name(), self.interfaces());
+            self.port_state()
+        });
+        for Outage { device, kind, .. } in node.take_unchecked_outages() {
+            if device::named(&device)?.is_none() {
+                let devices = device::list()?;
+                let names: Vec<_> = devices.iter().map(|device| device.name()).collect();
+                let (kind, names) = (kind.name(), names.join(", "));
+                log::warn!("{kind}: there is no device {device}; the devices are {names}");
+            }
+        }
+        let context = Context::on(node, self, nic, port)?;
+        // The list of devices may be old.
+        context.node.look_at_interfaces()?;
+        Ok(context)
     }
 }
 
@@ -65,28 +84,6 @@ impl Drop for Context {
 }
 
 impl Context {
-    fn new(device: &Arc<Device>) -> Result<Arc<Self>, Error> {
-        let node = Node::get()?;
-        node.fault_call(Call::OpenDevice)?;
-        node.check_device(device.name())?;
-        let nic = nic::asked()?;
-        let port = node.ports.open(device.scope(), || {
-            say_who_is_in_the_way(device.name(), device.interfaces());
-            device.port_state()
-        });
-        for Outage { device, kind, .. } in node.take_unchecked_outages() {
-            if device::named(&device)?.is_none() {
-                let devices = device::list()?;
-                let names: Vec<_> = devices.iter().map(|device| device.name()).collect();
-                let (kind, names) = (kind.name(), names.join(", "));
-                log::warn!("{kind}: there is no device {device}; the devices are {names}");
-            }
-        }
-        let context = Context::on(node, device, nic, port)?;
-        // The list of devices may be old.
-        context.node.look_at_interfaces()?;
-        Ok(context)
-    }
     /// Opens a device that only `node` has. Its interface is no interface of this machine.
     ///
     /// # Errors

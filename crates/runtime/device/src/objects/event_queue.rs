@@ -45,7 +45,7 @@ impl<T> EventQueue<T> {
             wakers: adverb_sync::Ranked::default(),
             has_wakers: AtomicBool::new(false),
             interrupted: AtomicBool::new(false),
-            spin: Spin::new(),
+            spin: Spin::default(),
         })
     }
 

@@ -4,7 +4,7 @@ use crate::faults::Call;
 use crate::mapping::Mapping;
 use crate::nic::{Has, Locked};
 use crate::node::carriers::ring;
-use crate::node::{ListPlace, random_u32};
+use crate::node::{ListPlace, Listed, random_u32};
 use crate::objects::context::Context;
 use crate::ranks;
 use crate::uses::Uses;
@@ -12,12 +12,12 @@ use adverb_engine::keys::{MwType, Region, RegionKind};
 use adverb_engine::memory::RangeKind;
 use adverb_engine::{Access, Cause, Key, KeyTable, PdId, Sge};
 use adverb_memory::{MemoryCheckError, check_memory};
+use adverb_nldev::Object;
 use adverb_sync::Ranked;
 use nix::errno::Errno;
 use std::sync::Arc;
 
 mod dm;
-mod listed;
 mod mw;
 mod placement;
 mod xrcd;
@@ -446,5 +446,24 @@ impl Drop for Mr {
                 std::mem::forget(kept);
             }
         }
+    }
+}
+
+impl Listed for Pd {
+    fn describe(&self) -> Option<(String, Object)> {
+        let (number, context) = (self.id.0, self.context.place.serial());
+        let object = Object::Pd { number, context, users: self.uses.count() };
+        Some((self.context.device().name().to_owned(), object))
+    }
+}
+
+impl Listed for Mr {
+    /// A region that is ending, or that changes at this moment, is left out. A wait for the end of
+    /// a region could be long.
+    fn describe(&self) -> Option<(String, Object)> {
+        let inner = self.inner.try_lock().filter(|inner| !inner.ended)?;
+        let (pd, len) = (&inner.pd, inner.region.len);
+        let object = Object::Mr { number: self.place.serial(), pd: pd.id.0, len };
+        Some((pd.context.device().name().to_owned(), object))
     }
 }

@@ -3,7 +3,7 @@ use crate::acks::Acks;
 use crate::async_event::Subject;
 use crate::error::Error;
 use crate::faults::Call;
-use crate::node::{QueuePair, inject};
+use crate::node::{FramePort, QueuePair, inject};
 use crate::objects::comp_counter::CompCounter;
 use crate::objects::context::Context;
 use crate::objects::cq::Cq;
@@ -103,7 +103,10 @@ impl Qp {
             counted: false,
         };
         let longest = Port::longest(context);
-        let port = role.as_ref().and_then(Role::sends_by);
+        let port = match &role {
+            Some(Role::Pair(port)) => Some(port.clone() as Arc<dyn FramePort>),
+            _ => None,
+        };
         let qp = context.node().add_qp(|qpn| {
             let engine = adverb_engine::Qp::new(QpConfig { qpn, ..config })?
                 .with_reorder_memory(&context.node().early)
