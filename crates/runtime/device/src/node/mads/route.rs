@@ -402,7 +402,7 @@ impl Mads {
         let dst = match path.remote {
             IpAddr::V4(v4) => SocketAddr::from((v4, port)),
             IpAddr::V6(v6) => {
-                let scope = if interfaces::is_link_local(&v6) { scope } else { 0 };
+                let scope = if v6.is_unicast_link_local() { scope } else { 0 };
                 SocketAddrV6::new(v6, port, 0, scope).into()
             }
         };
@@ -413,7 +413,7 @@ impl Mads {
     /// The interface of a link-local address of this or another host. 0 for other addresses.
     fn scope_of(&self, node: &Node, ip: IpAddr) -> Result<u32, Error> {
         match ip {
-            IpAddr::V6(v6) if interfaces::is_link_local(&v6) => {
+            IpAddr::V6(v6) if v6.is_unicast_link_local() => {
                 let open = node.addresses.scope_of(ip);
                 open.map_or_else(|| interface_of(ip), Ok)
             }
