@@ -193,11 +193,8 @@ impl fmt::Display for LostWakeup {
                 )?;
             }
         }
-        write!(
-            f,
-            ": no event will come for {}; arm, then poll until empty",
-            if self.waiting == 1 { "it" } else { "them" }
-        )
+        let them = if self.waiting == 1 { "it" } else { "them" };
+        write!(f, ": no event will come for {them}; arm, then poll until empty")
     }
 }
 
