@@ -285,10 +285,8 @@ impl Node {
         // If the program has closed our `epoll`, an `epoll` of the program may have the same
         // number.
         if self.wake.fd().is_none() {
-            return Err(Error::new(
-                Errno::EBADF,
-                "the program has closed the descriptors of an open device",
-            ));
+            let text = "the program has closed the descriptors of an open device";
+            return Err(Error::new(Errno::EBADF, text));
         }
         let mut result = Ok(());
         let mut add = |fd: BorrowedFd<'_>| {

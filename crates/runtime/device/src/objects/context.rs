@@ -127,10 +127,16 @@ impl Context {
     pub fn device(&self) -> &Arc<Device> {
         &self.device
     }
-    /// Counts a call that makes or changes an object. EIO after the failure of the device, or the
-    /// error of a fault on request.
+    /// Counts a call that makes or changes an object. EIO in a child of `fork` and after the
+    /// failure of the device, or the error of a fault on request.
     pub(crate) fn fault_call(&self, call: Call) -> Result<(), Error> {
+        self.node.check_alive()?;
         self.node.fault_call(call)?;
+        self.check_device()
+    }
+    /// EIO in a child of `fork`, and after the failure of the device on request.
+    pub(crate) fn check_usable(&self) -> Result<(), Error> {
+        self.node.check_alive()?;
         self.check_device()
     }
     /// For calls that make, change or read an object.
@@ -209,10 +215,8 @@ impl Context {
         check_index("P_Key", index, PKEYS)?;
         Ok(DEFAULT_PKEY)
     }
-    /// EINVAL unless the port exists.
-    ///
     /// # Errors
-    /// EINVAL.
+    /// EINVAL unless the port exists.
     pub fn check_port(&self, port: u8) -> Result<(), Error> {
         if port != PORT {
             return Err(Error::invalid(format!("port number is {port}"), "the device has port 1"));
@@ -228,30 +232,22 @@ impl Context {
     pub fn resolve(&self, attr: &AhAttr) -> Result<AddressVector, Error> {
         self.check_port(attr.port_num)?;
         if !attr.is_global {
-            return Err(Error::invalid(
-                "is_global is 0",
-                "RoCE addresses need a GRH (a destination GID)",
-            ));
+            let rule = "RoCE addresses need a GRH (a destination GID)";
+            return Err(Error::invalid("is_global is 0", rule));
         }
         let sgid = self.gid(attr.port_num, usize::from(attr.sgid_index))?;
         if sgid.is_zero() {
-            return Err(Error::invalid(
-                format!("sgid_index is {}", attr.sgid_index),
-                format!(
-                    "this GID table entry is empty; the port has {}",
-                    self.gids().iter().filter(|gid| !gid.is_zero()).count()
-                ),
-            ));
+            let filled = self.gids().iter().filter(|gid| !gid.is_zero()).count();
+            let rule = format!("this GID table entry is empty; the port has {filled}");
+            return Err(Error::invalid(format!("sgid_index is {}", attr.sgid_index), rule));
         }
         if attr.dgid.is_zero() {
             return Err(Error::invalid("dgid", "the destination GID is zero"));
         }
         let dgid = crate::objects::multicast::toward(&attr.dgid, sgid.ipv4().is_some());
         if sgid.ipv4().is_some() != dgid.ipv4().is_some() {
-            return Err(Error::invalid(
-                format!("dgid is {dgid}, sgid is {sgid}"),
-                "both must be IPv4 or both IPv6",
-            ));
+            let what = format!("dgid is {dgid}, sgid is {sgid}");
+            return Err(Error::invalid(what, "both must be IPv4 or both IPv6"));
         }
         // Packets leave from the local address. Within a host they come from the other address.
         let ends = [crate::interfaces::ip_of(&sgid), crate::interfaces::ip_of(&dgid)];
@@ -326,11 +322,6 @@ impl Context {
             Source::Object(object) => Arc::as_ptr(object).cast::<()>() == address,
             Source::Port(_) => false,
         });
-    }
-    /// Bytes of device memory in use.
-    #[must_use]
-    pub fn dm_used(&self) -> usize {
-        self.dm_used.load(Ordering::Relaxed)
     }
 }
 

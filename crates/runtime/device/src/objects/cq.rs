@@ -8,6 +8,7 @@ use crate::faults::Call;
 use crate::nic::Has;
 use crate::node::ListPlace;
 use crate::objects::context::Context;
+use crate::objects::device::COMP_VECTORS;
 use crate::uses::Uses;
 use adverb_engine::{Cause, Completion, Time};
 use adverb_trace::{Done, Record};
@@ -99,14 +100,11 @@ impl Cq {
         sink: Sink,
         comp_vector: u32,
     ) -> Result<Arc<Self>, Error> {
-        context.node().check_alive()?;
         context.fault_call(Call::CreateCq)?;
         Error::check_size("cqe", cqe, context.limits().max_cqe)?;
-        if comp_vector >= crate::objects::device::COMP_VECTORS {
-            return Err(Error::invalid(
-                format!("comp_vector is {comp_vector}"),
-                format!("the device has {}", crate::objects::device::COMP_VECTORS),
-            ));
+        if comp_vector >= COMP_VECTORS {
+            let what = format!("comp_vector is {comp_vector}");
+            return Err(Error::invalid(what, format!("the device has {COMP_VECTORS}")));
         }
         let number = context.node().registry.new_cq();
         let cq = Arc::new(Cq {
@@ -385,8 +383,7 @@ impl Cq {
     /// # Errors
     /// EINVAL for sizes out of range or below the completions waiting.
     pub fn resize(&self, cqe: u32) -> Result<u32, Error> {
-        self.context.node().check_alive()?;
-        self.context.check_device()?;
+        self.context.check_usable()?;
         self.context.needs(Has::RESIZE)?;
         Error::check_size("cqe", cqe, self.context.limits().max_cqe)?;
         self.core.change(|cq| cq.make_room(cqe))?;

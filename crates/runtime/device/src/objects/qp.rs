@@ -69,7 +69,6 @@ impl Qp {
         pd: Option<&Arc<Pd>>,
         init: &QpInit,
     ) -> Result<Arc<Self>, Error> {
-        context.node().check_alive()?;
         context.fault_call(Call::CreateQp)?;
         if init.qp_type != QpType::RawPacket {
             return Qp::with_role(context, pd, init, None);
@@ -249,10 +248,8 @@ impl Qp {
         let mut inner = self.inner.lock();
         let state = inner.engine.state();
         if !matches!(state, QpState::Reset | QpState::Init) {
-            return Err(Error::invalid(
-                format!("the queue pair is in {state:?}"),
-                "RESET or INIT is needed",
-            ));
+            let what = format!("the queue pair is in {state:?}");
+            return Err(Error::invalid(what, "RESET or INIT is needed"));
         }
         inner.attached.get_or_insert_default().attach(&counter.counts, ops)?;
         inner.engine.count();

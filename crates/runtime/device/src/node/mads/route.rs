@@ -62,10 +62,8 @@ impl Mads {
     ) -> Result<(), Error> {
         let mut place = self.handler.write();
         if place.is_some() {
-            return Err(Error::new(
-                Errno::EBUSY,
-                "this process has a connection manager at queue pair 1 already".to_owned(),
-            ));
+            let text = "this process has a connection manager at queue pair 1 already";
+            return Err(Error::new(Errno::EBUSY, text));
         }
         *place = Some(handler);
         // Faults on request apply to MADs, too.
@@ -391,10 +389,8 @@ impl Mads {
 
     fn route_of(&self, node: &Node, path: &Path) -> Result<Route, Error> {
         if path.local.is_ipv4() != path.remote.is_ipv4() {
-            return Err(Error::invalid(
-                format!("MAD from {} to {}", path.local, path.remote),
-                "both addresses must be of one family",
-            ));
+            let what = format!("MAD from {} to {}", path.local, path.remote);
+            return Err(Error::invalid(what, "both addresses must be of one family"));
         }
         let scope = self.scope_of(node, path.local)?;
         let local = node.addresses.open(node, path.local, scope)?;
@@ -426,10 +422,8 @@ impl Mads {
 fn interface_of(ip: IpAddr) -> Result<u32, Error> {
     let interface = interfaces::usable()?.into_iter().find(|i| i.addresses.contains(&ip));
     interface.map(|interface| interface.index).ok_or_else(|| {
-        Error::new(
-            Errno::EADDRNOTAVAIL,
-            format!("no device has the address {ip} (is the interface up?)"),
-        )
+        let text = format!("no device has the address {ip} (is the interface up?)");
+        Error::new(Errno::EADDRNOTAVAIL, text)
     })
 }
 

@@ -117,8 +117,7 @@ impl Cq {
     /// # Errors
     /// EINVAL for a destroyed queue.
     pub fn moderate(self: &Arc<Self>, count: u32, period: Duration) -> Result<(), Error> {
-        self.context.node().check_alive()?;
-        self.context.check_device()?;
+        self.context.check_usable()?;
         self.enter_timed();
         self.untimed.store(false, Ordering::Relaxed);
         self.core.moderate(|cq| {

@@ -93,10 +93,8 @@ pub fn binding_toward(
     if let Some(source) = source
         && source.is_ipv4() != destination.is_ipv4()
     {
-        return Err(Error::invalid(
-            format!("source {source}, destination {destination}"),
-            "both must be IPv4 or both IPv6",
-        ));
+        let what = format!("source {source}, destination {destination}");
+        return Err(Error::invalid(what, "both must be IPv4 or both IPv6"));
     }
     let is_loopback = source.is_none() && destination.ip().is_loopback();
     if is_loopback && binding_of(destination.ip(), 0).is_err() {

@@ -93,10 +93,8 @@ pub(super) fn check_init(
         ("cap.max_inline_data", cap.max_inline_data, limits.max_inline),
     ] {
         if value > max {
-            return Err(Error::invalid(
-                format!("{name} is {value}"),
-                format!("at most {max} is possible"),
-            ));
+            let what = format!("{name} is {value}");
+            return Err(Error::invalid(what, format!("at most {max} is possible")));
         }
     }
     Ok(cap)
