@@ -81,10 +81,8 @@ impl Attached {
         if ops == 0 || ops & !Self::ALL != 0 {
             let errno = if ops == 0 { Errno::EINVAL } else { Errno::ENOTSUP };
             let known = Self::ALL;
-            return Err(Error::new(
-                errno,
-                format!("op_mask is {ops:#x}: at least one bit of {known:#x} is needed"),
-            ));
+            let text = format!("op_mask is {ops:#x}: at least one bit of {known:#x} is needed");
+            return Err(Error::new(errno, text));
         }
         if ops & self.ops() != 0 {
             let text =

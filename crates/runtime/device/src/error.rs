@@ -7,20 +7,24 @@ use nix::errno::Errno;
 use std::fmt;
 
 /// A failed call: the errno expected by users of rdma-core, and the reason.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{why} ({errno:?})")]
 pub struct Error {
     errno: Errno,
     why: Why,
 }
 
 /// The reason behind an [`Error`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum Why {
     /// A cause from the engine.
+    #[error("{0}")]
     Cause(Cause),
     /// Attributes refused by `ibv_modify_qp`.
+    #[error("{0}")]
     Attr(AttrError),
     /// Another reason, in words.
+    #[error("{0}")]
     Text(String),
 }
 
@@ -72,19 +76,6 @@ impl Error {
         &self.why
     }
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.why {
-            Why::Cause(c) => write!(f, "{c}")?,
-            Why::Attr(a) => write!(f, "{a}")?,
-            Why::Text(t) => write!(f, "{t}")?,
-        }
-        write!(f, " ({:?})", self.errno)
-    }
-}
-
-impl std::error::Error for Error {}
 
 impl From<AttrError> for Error {
     fn from(e: AttrError) -> Self {

@@ -149,31 +149,18 @@ fn leads_out(interface: &Interface, links: &BTreeMap<u32, LinkInfo>, routed: boo
             "veth" => interface
                 .addresses
                 .iter()
-                .any(|ip| !matches!(ip, IpAddr::V6(v6) if is_link_local(v6))),
+                .any(|ip| !matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local())),
             _ => true,
         }
-}
-
-/// Is IPv6 duplicate address detection under way for this address of the machine?
-#[must_use]
-pub fn is_tentative(ip: &Ipv6Addr) -> bool {
-    let unusable = adverb_os::unusable_addresses().unwrap_or_default();
-    unusable.iter().any(|(_, of, detection)| of == ip && *detection == Detection::Tentative)
 }
 
 /// Order within the GID table.
 fn rank(ip: &IpAddr) -> u8 {
     match ip {
         IpAddr::V4(_) => 0,
-        IpAddr::V6(a) if is_link_local(a) => 1,
+        IpAddr::V6(a) if a.is_unicast_link_local() => 1,
         IpAddr::V6(_) => 2,
     }
-}
-
-/// `fe80::/10`.
-#[must_use]
-pub fn is_link_local(a: &Ipv6Addr) -> bool {
-    a.segments()[0] & 0xffc0 == 0xfe80
 }
 
 fn describe(name: &str, flags: InterfaceFlags, links: &BTreeMap<u32, LinkInfo>) -> Interface {

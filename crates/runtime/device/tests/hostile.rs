@@ -5,7 +5,6 @@ mod common;
 use adverb_device::engine::qp::DropReason;
 use adverb_device::engine::{PathMtu, QpState, QpType, SendOp, WcStatus};
 use adverb_device::node::Node;
-use adverb_link::FdKind;
 use adverb_wire::icrc::{IpMeta, UdpMeta, icrc};
 use adverb_wire::{
     Aeth, AtomicEth, Bth, Deth, Headers, MAX_HEADER_LEN, NakCode, Opcode, Operation, Psn,
@@ -51,8 +50,8 @@ impl Forger {
         let node = Node::get().unwrap();
         let index = node.link().udp().unwrap().add_address(ip, 0).unwrap();
         let mut found = None;
-        node.link().udp().unwrap().for_each_fd(&mut |kind, fd| {
-            if kind == FdKind::Udp(index) {
+        node.link().udp().unwrap().for_each_fd(&mut |at, fd| {
+            if at == Some(index) {
                 found = Some(fd.try_clone_to_owned().unwrap());
             }
         });

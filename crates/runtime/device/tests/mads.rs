@@ -313,7 +313,7 @@ impl Sender {
         let alone = IpAddr::from([127, 77, 0, 1]);
         let local = node.link().udp().unwrap().add_address(alone, 0).unwrap();
         let route = Route::new(local, SocketAddr::new(alone, adverb_wire::ROCE_PORT));
-        Sender { node, route, batch: TxBatch::new(), sent: 0 }
+        Sender { node, route, batch: TxBatch::default(), sent: 0 }
     }
 
     fn send(&mut self, operation: Operation, pkey: u16, deth: Deth, payload: &[u8]) {

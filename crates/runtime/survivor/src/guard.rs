@@ -166,12 +166,8 @@ impl Ward {
             if let Some(status) = reap(self.child) {
                 return ChildEnd { status: Some(status), asked };
             }
-            let mut fds = vec![PollFd::new(opened.as_fd(), PollFlags::POLLIN)];
-            fds.extend(
-                self.front_ended
-                    .iter()
-                    .map(|front_ended| PollFd::new(front_ended.as_fd(), PollFlags::POLLIN)),
-            );
+            let fds = [opened.as_fd()].into_iter().chain(self.front_ended.iter().map(AsFd::as_fd));
+            let mut fds: Vec<_> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
             let _ = poll(&mut fds, PollTimeout::NONE);
             // No process writes to the pipe, so an event means the end of the front.
             if fds.get(1).and_then(PollFd::any) == Some(true) {
@@ -255,11 +251,8 @@ fn children(parent: i32) -> Option<Vec<ProcessStat>> {
     let list = || std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
     // The kernel may leave out a child while another child ends, so the list is read twice.
     let texts = [list().ok()?, list().ok()?];
-    let all: HashSet<i32> = texts
-        .iter()
-        .flat_map(|text| text.split_ascii_whitespace())
-        .filter_map(|id| id.parse().ok())
-        .collect();
+    let ids = texts.iter().flat_map(|text| text.split_ascii_whitespace());
+    let all: HashSet<i32> = ids.filter_map(|id| id.parse().ok()).collect();
     Some(all.into_iter().filter_map(ProcessStat::of).collect())
 }
 
@@ -271,9 +264,8 @@ fn descendants(all: &[ProcessStat]) -> HashSet<i32> {
     let mut known = HashSet::from([getpid().as_raw()]);
     loop {
         let before = known.len();
-        known.extend(
-            all.iter().filter(|p| known.contains(&p.parent)).map(|p| p.pid).collect::<Vec<_>>(),
-        );
+        let children = all.iter().filter(|p| known.contains(&p.parent));
+        known.extend(children.map(|p| p.pid).collect::<Vec<_>>());
         if known.len() == before {
             known.remove(&getpid().as_raw());
             return known;

@@ -140,7 +140,7 @@ fn take_messages(
             // A client without a valid message is not a process of this run.
             Ok((stream, _)) => match take_message(&stream, processes) {
                 // Processes may be slow to answer, and the farewells do not wait.
-                Ok(Taken::Question) => {
+                Ok(true) => {
                     let answer = move || {
                         answer(&stream, objects);
                         adverb_os::end_connection(stream.into());
@@ -157,14 +157,6 @@ fn take_messages(
     }
 }
 
-/// What a message was.
-enum Taken {
-    /// About a connection.
-    Connection,
-    /// A question for the objects of the user's processes.
-    Question,
-}
-
 /// Without an answer the connection ends.
 fn answer(mut stream: &UnixStream, objects: Objects) {
     let _ = stream.set_write_timeout(Some(ANSWER_TIMEOUT));
@@ -173,10 +165,11 @@ fn answer(mut stream: &UnixStream, objects: Objects) {
     }
 }
 
+/// `true`: the message is a question for the objects of the user's processes.
 fn take_message(
     mut stream: &UnixStream,
     processes: &mut BTreeMap<i32, Process>,
-) -> io::Result<Taken> {
+) -> io::Result<bool> {
     let sender = getsockopt(stream, sockopt::PeerCredentials)?;
     if sender.uid() != nix::unistd::geteuid().as_raw() || sender.pid() <= 0 {
         return Err(Errno::EPERM.into());
@@ -186,7 +179,7 @@ fn take_message(
     let (kind, rest) = bytes.split_at_mut(adverb_nldev::QUESTION.len());
     stream.read_exact(kind)?;
     if kind == adverb_nldev::QUESTION {
-        return Ok(Taken::Question);
+        return Ok(true);
     }
     stream.read_exact(rest)?;
     match Said::parse(&bytes).ok_or(Errno::EBADMSG)? {
@@ -206,7 +199,7 @@ fn take_message(
             }
         }
     }
-    Ok(Taken::Connection)
+    Ok(false)
 }
 
 /// Sends the farewells due now, and removes a farewell after the last transmission.

@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let thread = {
         let (link, received, stop) = (receiver.clone(), received.clone(), stop.clone());
         std::thread::spawn(move || {
-            let mut buffers = RxBuffers::default();
+            let mut buffers = RxBuffers::new(8);
             let mut memory = vec![0u8; 1 << 20];
             let mut cursor = 0;
             while !stop.load(Relaxed) {
@@ -62,7 +62,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let bth = [4, 0, 0xff, 0xff, 0, q[1], q[2], q[3], 0, 0, 0, 0];
     let route = Route::new(local, SocketAddr::new(ip, receiver.port()));
     let source = vec![0x5a_u8; 1 << 20];
-    let mut batch = TxBatch::new();
+    let mut batch = TxBatch::default();
     let (mut sent, mut cursor) = (0, 0);
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(seconds as u64) {

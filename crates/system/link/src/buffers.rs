@@ -25,19 +25,4 @@ impl RxBuffers {
             solver: Solver::new(),
         }
     }
-
-    /// The buffer for messages between processes.
-    pub(crate) fn scratch(&mut self) -> &mut [u8] {
-        self.vec.scratch()
-    }
-
-    pub(crate) fn parts(&mut self) -> (&mut Solver, &mut Vec<u8>) {
-        (&mut self.solver, &mut self.misdirected)
-    }
-}
-
-impl Default for RxBuffers {
-    fn default() -> Self {
-        Self::new(8)
-    }
 }

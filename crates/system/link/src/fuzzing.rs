@@ -71,7 +71,7 @@ impl Fed {
             traffic_class: 0,
             hop_limit: 64,
         };
-        let (solver, misdirected) = buffers.parts();
+        let RxBuffers { solver, misdirected, .. } = buffers;
         let (link, origin) = (&self.link, Origin::Good);
         Datagram { link, socket, meta: &meta, origin, bytes }.take(solver, misdirected, sink)
             + self.link.tap.release_delayed(sink)

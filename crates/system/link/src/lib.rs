@@ -70,5 +70,5 @@ pub use everywhere::port_of_others;
 pub use packet::{OwnedPacket, Proof, RxPacket, RxRun, Sink, dest_qpn, each};
 pub use stats::LinkStats;
 pub use transmit::TxBatch;
-pub use types::{AddrIndex, Config, FdKind, LocalPorts, Route, RxFrom, SourcePort};
+pub use types::{AddrIndex, Config, LocalPorts, Route, RxFrom, SourcePort};
 pub use udp::UdpLink;

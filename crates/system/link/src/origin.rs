@@ -64,12 +64,7 @@ impl UdpLink {
         if self.config.local_ports == LocalPorts::Any {
             return Origin::Good;
         }
-        let mut here = sockets
-            .addresses
-            .iter()
-            .flatten()
-            .filter(|socket| socket.local.ip() == src.ip())
-            .peekable();
+        let mut here = sockets.at(src.ip()).peekable();
         let is_own = here.peek().is_some() || self.own_addresses.contains(src.ip());
         match is_own {
             false => Origin::Good,

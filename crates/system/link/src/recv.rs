@@ -1,7 +1,6 @@
 //! Receiving: asks the sockets for datagrams, and takes messages of other processes.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -170,7 +169,7 @@ impl UdpLink {
 
     /// Receives messages of this user's other processes.
     fn recv_processes(&self, buffers: &mut RxBuffers, budget: usize, sink: Sink<'_>) -> usize {
-        self.local.receive(buffers.scratch(), budget, &mut |arrived| {
+        self.local.receive(buffers.vec.scratch(), budget, &mut |arrived| {
             // The sender may know of an address that was added after this call began.
             self.take_arrived(&self.sockets(), arrived, sink)
         })
@@ -185,21 +184,11 @@ impl UdpLink {
         let (envelope, from_sender, packets) = match arrived {
             Arrived::Packets { envelope, from_sender, packets } => (envelope, from_sender, packets),
             Arrived::Refresh { ip } => {
-                sockets
-                    .addresses
-                    .iter()
-                    .flatten()
-                    .filter(|s| s.local.ip() == ip)
-                    .for_each(|s| self.want_steering(s));
+                sockets.at(ip).for_each(|socket| self.want_steering(socket));
                 return 0;
             }
         };
-        let local = sockets
-            .addresses
-            .iter()
-            .flatten()
-            .find(|s| s.local.ip() == envelope.dst)
-            .map(|s| s.index);
+        let local = sockets.at(envelope.dst).next().map(|socket| socket.index);
         let proof = match from_sender {
             true => Proof::Process,
             false if self.origin_of(sockets, envelope.src) == Origin::Good => Proof::Relayed,
@@ -241,7 +230,8 @@ impl UdpLink {
     /// the packet is no such steering test, or if the testing process has ended.
     pub(crate) fn answer_steering_test(&self, packet: &RxPacket<'_>) -> bool {
         let test = crate::steer::SteeringTest::parse(packet.bytes)
-            .filter(|test| test.uid == self.local.uid() && same_host(&packet.src, &packet.dst));
+            // Its source address is its destination address.
+            .filter(|test| test.uid == self.local.uid() && packet.src.ip() == packet.dst);
         let Some(test) = test else { return false };
         let told = self.local.answer_steering_test(&test.reply_name(), test.nonce, test.index);
         if told {
@@ -251,14 +241,9 @@ impl UdpLink {
     }
 }
 
-/// A steering test's source address is its destination address.
-fn same_host(src: &SocketAddr, dst: &IpAddr) -> bool {
-    src.ip() == *dst
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::net::{Ipv4Addr, UdpSocket};
+    use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 
     use super::*;
     use crate::types::Config;

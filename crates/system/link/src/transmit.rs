@@ -52,13 +52,6 @@ pub struct TxBatch {
 
 impl Default for TxBatch {
     fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl TxBatch {
-    /// An empty batch.
-    pub fn new() -> Self {
         TxBatch {
             buffer: vec![0; sys::DATAGRAM],
             used: 0,
@@ -70,7 +63,9 @@ impl TxBatch {
             sums: Sums::default(),
         }
     }
+}
 
+impl TxBatch {
     /// Whether no packet is staged.
     pub fn is_empty(&self) -> bool {
         self.count == 0
@@ -239,11 +234,8 @@ impl<'a> Record<'a> {
     }
 
     fn not_sent(&self, bytes: &[u8], stride: usize, error: &io::Error) {
-        self.about_to_send(
-            bytes,
-            stride,
-            &format!("the packet of this PSN recorded before was not sent: {error}"),
-        );
+        let comment = format!("the packet of this PSN recorded before was not sent: {error}");
+        self.about_to_send(bytes, stride, &comment);
     }
 }
 

@@ -110,12 +110,3 @@ pub enum RxFrom {
     /// The sockets of other processes of this host.
     Processes,
 }
-
-/// The kind of a descriptor from [`crate::UdpLink::for_each_fd`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FdKind {
-    /// The UDP socket of an address.
-    Udp(AddrIndex),
-    /// A socket for packets from other processes of this user.
-    Processes,
-}

@@ -22,7 +22,7 @@ use crate::everywhere::Everywhere;
 use crate::packet::{Proof, RxPacket, each};
 use crate::pending::Pending;
 use crate::stats::{Counters, LinkStats};
-use crate::types::{AddrIndex, Config, FdKind, Route, SourcePort};
+use crate::types::{AddrIndex, Config, Route, SourcePort};
 
 /// The sockets at one moment. Adding or removing a socket replaces the whole value.
 #[derive(Clone, Default)]
@@ -35,6 +35,11 @@ pub(crate) struct Sockets {
 impl Sockets {
     pub(crate) fn get(&self, index: AddrIndex) -> Option<&Arc<AddressSocket>> {
         self.addresses.get(index.get())?.as_ref()
+    }
+
+    /// The sockets at an address.
+    pub(crate) fn at(&self, ip: IpAddr) -> impl Iterator<Item = &Arc<AddressSocket>> {
+        self.addresses.iter().flatten().filter(move |socket| socket.local.ip() == ip)
     }
 
     /// The index for the next socket.
@@ -222,17 +227,18 @@ impl UdpLink {
         usize::try_from(bytes).ok()
     }
 
-    /// Calls `f` with every descriptor to wait on for input, level-triggered. The set only changes
-    /// with the addresses.
-    pub fn for_each_fd(&self, f: &mut dyn FnMut(FdKind, BorrowedFd<'_>)) {
+    /// Calls `f` with every descriptor to wait on for input, level-triggered, and its address.
+    /// `None`: the descriptor is for packets from other processes of this user. The set only
+    /// changes with the addresses.
+    pub fn for_each_fd(&self, f: &mut dyn FnMut(Option<AddrIndex>, BorrowedFd<'_>)) {
         let sockets = self.sockets();
         for socket in sockets.addresses.iter().flatten() {
             if let Some(fd) = socket.fd.borrow() {
-                f(FdKind::Udp(socket.index), fd);
+                f(Some(socket.index), fd);
             }
         }
         if let Some(fd) = self.local.fd() {
-            f(FdKind::Processes, fd);
+            f(None, fd);
         }
     }
 
@@ -288,13 +294,9 @@ impl UdpLink {
     pub fn stats(&self) -> LinkStats {
         let mut stats = self.counters.snapshot();
         stats.local = self.local.stats();
-        stats.rx_kernel_drops = self
-            .sockets()
-            .addresses
-            .iter()
-            .flatten()
-            .map(|socket| sys::kernel_drops(&socket.fd))
-            .sum();
+        let sockets = self.sockets();
+        let drops = sockets.addresses.iter().flatten().map(|socket| sys::kernel_drops(&socket.fd));
+        stats.rx_kernel_drops = drops.sum();
         stats
     }
 }

@@ -28,7 +28,7 @@ fn through(faults: PacketFaults, ip: IpAddr, directly: bool) -> (Member, Vec<u32
             ));
         }
     } else {
-        let mut batch = TxBatch::new();
+        let mut batch = TxBatch::default();
         for psn in 0..COUNT {
             push(&mut batch, &sender.link, &route, to, psn, 100);
         }
@@ -124,7 +124,7 @@ fn both_ends_record_the_same_packets() {
         let (sender, from) = Member::at(Config { capture: capture("tx"), ..config(port) }, ip);
         let (receiver, _) = Member::at(Config { capture: capture("rx"), ..config(port) }, ip);
         let route = Route::new(from, SocketAddr::new(ip, port));
-        let mut batch = TxBatch::new();
+        let mut batch = TxBatch::default();
         for psn in 0..40 {
             push(
                 &mut batch,

@@ -129,7 +129,7 @@ fn tru_2_no_user_sends_under_anothers_address() {
     let near = open(Config { local_ports: LocalPorts::Own, ..config(port) });
     for at in [V4, V6] {
         let local = near.add_address(at, 0).unwrap();
-        let mut batch = adverb_link::TxBatch::new();
+        let mut batch = adverb_link::TxBatch::default();
         push(&mut batch, &near, &Route::new(local, SocketAddr::new(at, port)), qpn, 3, 64);
         batch.flush(&near);
         assert_eq!(node.take(1)[0].bytes, expected(qpn, 3, 64));

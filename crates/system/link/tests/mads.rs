@@ -17,7 +17,7 @@ fn send_mad(link: &UdpLink, route: &Route, message: &Message) {
     headers[0] = 0x64;
     headers.extend([0x80, 1, 0, 0, 0, 0, 0, 1]);
     let mad = message.emit(5);
-    let mut batch = TxBatch::new();
+    let mut batch = TxBatch::default();
     batch.push(link, route, &headers, mad.len(), 0, |bytes| {
         bytes.copy_from_slice(&mad);
         true
@@ -82,7 +82,7 @@ fn rcm_12_answers_come_to_the_process_that_asked() {
         // Misdirected packets make a process measure again.
         for (link, route) in &peers {
             for node in &nodes {
-                let mut batch = TxBatch::new();
+                let mut batch = TxBatch::default();
                 push(&mut batch, link, route, qpn(node.slot(), 1), 0, 8);
                 batch.flush(link);
             }

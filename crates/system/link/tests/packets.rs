@@ -29,7 +29,7 @@ fn all_sizes(ip: std::net::IpAddr) {
     let (a, b, route) = pair(ip);
     let to = qpn(b.slot(), 5);
     let sizes: Vec<usize> = (0..70).chain([255, 256, 1023, 1024, 2048, 4095, 4096, 4097]).collect();
-    let mut batch = TxBatch::new();
+    let mut batch = TxBatch::default();
     for (psn, &len) in sizes.iter().enumerate() {
         push(&mut batch, &a.link, &route, to, psn as u32, len);
     }
@@ -50,7 +50,7 @@ fn runs_arrive_in_order(ip: std::net::IpAddr, max_segments: usize) {
     let (b, _) = Member::at(config(port_b), ip);
     let route = Route::new(index, SocketAddr::new(ip, port_b));
     let to = qpn(b.slot(), 5);
-    let mut batch = TxBatch::new();
+    let mut batch = TxBatch::default();
     let mut lens = Vec::new();
     // FIRST is longer by a RETH, then equal packets, then a shorter last packet; four times.
     for _ in 0..4 {
@@ -93,7 +93,7 @@ fn traffic_class_and_hop_limit_travel() {
         let (a, b, mut route) = pair(ip);
         route.traffic_class = 0x68;
         route.hop_limit = 9;
-        let mut batch = TxBatch::new();
+        let mut batch = TxBatch::default();
         push(&mut batch, &a.link, &route, qpn(b.slot(), 1), 1, 8);
         batch.flush(&a.link);
         let got = b.take(1);
@@ -126,7 +126,7 @@ fn damaged_packets_never_reach_the_sink() {
 fn packets_longer_than_any_and_steering_tests_of_no_process_are_dropped() {
     let (a, b, route) = pair(V4);
     let to = qpn(b.slot(), 5);
-    let mut batch = TxBatch::new();
+    let mut batch = TxBatch::default();
     push(&mut batch, &a.link, &route, to, 0, 9000);
     push(&mut batch, &a.link, &route, STEERING_QPN, 1, 24);
     push(&mut batch, &a.link, &route, to, 2, 4096);

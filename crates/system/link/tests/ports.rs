@@ -122,7 +122,7 @@ fn preferred(low: u32) -> u16 {
 
 fn send(slot: adverb_local::Slot) {
     let host = Member::new(config());
-    let mut batch = TxBatch::new();
+    let mut batch = TxBatch::default();
     for (from, to) in HERE.into_iter().zip(THERE) {
         let (from, to): (IpAddr, IpAddr) = (from.parse().unwrap(), to.parse().unwrap());
         let local = host.link.add_address(from, 0).unwrap();

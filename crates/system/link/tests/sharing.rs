@@ -301,7 +301,7 @@ fn the_child_of_a_fork_can_let_go() {
 fn members_send_to_each_other_at_one_address() {
     let port = port();
     let nodes: Vec<_> = (0..12).map(|_| Member::at(config(port), V4)).collect();
-    let mut batch = TxBatch::new();
+    let mut batch = TxBatch::default();
     let settled = wait(|| {
         nodes.iter().for_each(|(node, _)| node.got.lock().unwrap().clear());
         for (from, at) in &nodes {

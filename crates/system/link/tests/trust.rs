@@ -179,7 +179,7 @@ fn tru_1_a_stranger_at_a_slots_name_is_sent_nothing() {
         assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
         assert!(error.to_string().contains("user 65533"), "{error}");
         // A packet over the network for this slot is not forwarded either.
-        let mut batch = TxBatch::new();
+        let mut batch = TxBatch::default();
         push(&mut batch, &link, &route, qpn(slot, 1), 0, 64);
         batch.flush(&link);
         let before = link.stats().rx_drop_no_owner;

@@ -11,7 +11,7 @@
 //! network namespace. The name is exclusive, and the kernel releases the name when the process
 //! ends.
 use crate::status::NtStatus;
-use adverb_device::interfaces::{gid_of, is_link_local};
+use adverb_device::interfaces::gid_of;
 use adverb_device::{Context, Errno};
 use adverb_sync::Mutex;
 use adverb_ucma::Signal;
@@ -120,7 +120,7 @@ fn new_id(signal: &Signal) -> Result<Id, NtStatus> {
 /// Adds the interface to a link-local address, which has no meaning without its interface.
 pub(crate) fn with_scope(address: SocketAddr, interface: u32) -> SocketAddr {
     match address {
-        SocketAddr::V6(v6) if is_link_local(v6.ip()) => {
+        SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => {
             SocketAddrV6::new(*v6.ip(), v6.port(), v6.flowinfo(), interface).into()
         }
         SocketAddr::V6(v6) => SocketAddrV6::new(*v6.ip(), v6.port(), 0, 0).into(),

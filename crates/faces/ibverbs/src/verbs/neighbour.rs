@@ -1,7 +1,7 @@
 //! Ethernet addresses of neighbours, as the kernel knows them.
 use adverb_device::Error;
 use adverb_device::engine::Gid;
-use adverb_device::interfaces::{self, ip_of, is_link_local};
+use adverb_device::interfaces::{self, ip_of};
 use adverb_os::ethernet_address;
 use nix::errno::Errno;
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ pub(super) fn mac_of(via: u32, gid: &Gid) -> Result<[u8; 6], Error> {
         return Ok(own.mac);
     }
     let contained = match ip {
-        IpAddr::V6(a) if is_link_local(&a) => from_eui64(&a.octets()),
+        IpAddr::V6(a) if a.is_unicast_link_local() => from_eui64(&a.octets()),
         _ => None,
     };
     contained.or_else(|| ethernet_address(ip, via)).ok_or_else(|| {

@@ -88,11 +88,8 @@ impl Injector {
     /// Counts a call; answers the error if the call has to fail.
     pub(crate) fn call(&self, call: Call) -> Result<(), Error> {
         let at = self.calls[call as usize].fetch_add(1, Ordering::Relaxed) + 1;
-        let Some(FailCall { errno, .. }) =
-            self.spec.fail.iter().find(|f| f.call == call && f.at == at)
-        else {
-            return Ok(());
-        };
+        let fail = self.spec.fail.iter().find(|f| f.call == call && f.at == at);
+        let Some(FailCall { errno, .. }) = fail else { return Ok(()) };
         self.counters.fail.fetch_add(1, Ordering::Relaxed);
         log::warn!("injected: call {at} of {} fails with {errno:?}", call.name());
         Err(Error::injected(*errno))

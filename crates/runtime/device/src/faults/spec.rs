@@ -49,19 +49,12 @@ adverb_link::fault_items! {
 }
 
 /// Why a text is no valid specification of faults.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("fault {item:?}: {why}")]
 pub struct SpecError {
     item: String,
     why: String,
 }
-
-impl fmt::Display for SpecError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "fault {:?}: {}", self.item, self.why)
-    }
-}
-
-impl std::error::Error for SpecError {}
 
 impl FromStr for Spec {
     type Err = SpecError;

@@ -153,10 +153,8 @@ impl Nic {
         }
     }
 
-    /// EOPNOTSUPP if the NIC lacks a feature.
-    ///
     /// # Errors
-    /// EOPNOTSUPP.
+    /// EOPNOTSUPP if the NIC lacks a feature.
     pub fn needs(&self, what: Has) -> Result<(), Error> {
         if self.has.contains(what) {
             return Ok(());
@@ -177,11 +175,8 @@ impl Nic {
     /// Refuses a change of state that the standard allows and this NIC refuses.
     pub(crate) fn check_change(&self, from: QpState, to: QpState) -> Result<(), Error> {
         if from == QpState::Reset && to == QpState::Reset && !self.has.contains(Has::RESET_TWICE) {
-            let what = format!("qp_state is {to:?}");
-            return Err(Error::invalid(
-                what,
-                format!("{} refuses {}", self.name, Has::RESET_TWICE.words()),
-            ));
+            let rule = format!("{} refuses {}", self.name, Has::RESET_TWICE.words());
+            return Err(Error::invalid(format!("qp_state is {to:?}"), rule));
         }
         Ok(())
     }

@@ -156,7 +156,7 @@ impl Receiver {
         Receiver {
             buffers: RxBuffers::new(DATAGRAMS),
             batch: Batch {
-                tx: Tx::new(),
+                tx: Tx::default(),
                 touched: Vec::with_capacity(BUDGET),
                 found: Found::default(),
                 scratch: Vec::new(),

@@ -1,9 +1,6 @@
 //! The end of the process: packets deferred for a later packet leave before the end.
-use super::batch::Receiver;
 use super::carriers::Relay;
 use super::core::Node;
-use crate::ranks;
-use adverb_sync::RankedGuard;
 use std::time::{Duration, Instant};
 
 /// Longest wait of an ending process for the receiving thread.
@@ -38,10 +35,6 @@ pub(super) fn send_at_last(node: &Node) {
         std::thread::sleep(NAP);
     }
     let Some(mut rx) = node.receiver.try_lock_for(PATIENCE) else { return };
-    answer_all(node, &mut rx);
-}
-
-fn answer_all(node: &Node, rx: &mut RankedGuard<'_, Receiver, ranks::Receiver>) {
     let batch = &mut rx.batch;
     for qp in batch.take_owing() {
         if let Some(mut inner) = qp.inner.try_lock_for(PATIENCE) {

@@ -51,7 +51,7 @@ impl Node {
                     next = Some(OTHERS | serial);
                     break;
                 }
-                let described = object.upgrade().and_then(|object| object.describe());
+                let described = object.and_then(|o| o.upgrade()).and_then(|o| o.describe());
                 if let Some((device, object)) = described {
                     full = add(&device, ObjectLine::Object(object));
                 }

@@ -71,7 +71,7 @@ impl Groups {
             return;
         }
         let Some(packet) = node.link.packet_by(route, &bytes) else { return };
-        node.link.tell_everybody(&packet);
+        node.link.tell_everybody(&packet.as_local());
         let here = self.0.read();
         let index =
             here.iter().find(|(_, group)| group.address == packet.dst).map(|(index, _)| *index);

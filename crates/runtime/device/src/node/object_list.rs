@@ -13,11 +13,11 @@ pub(crate) trait Listed: Send + Sync {
     fn describe(&self) -> Option<(String, Object)>;
 }
 
-/// The last serial number, and the objects by serial number.
+/// The last serial number, and the objects by serial number. `None`: the object is being made.
 #[derive(Default)]
 struct Serials {
     last: u32,
-    objects: BTreeMap<u32, Weak<dyn Listed>>,
+    objects: BTreeMap<u32, Option<Weak<dyn Listed>>>,
 }
 
 /// The objects of the process.
@@ -37,7 +37,7 @@ impl ObjectList {
 
     /// The objects from a serial number on. Copied, because the last reference to an object may end
     /// at the caller, and the object's place with it.
-    pub(super) fn from(&self, serial: u32) -> Vec<(u32, Weak<dyn Listed>)> {
+    pub(super) fn from(&self, serial: u32) -> Vec<(u32, Option<Weak<dyn Listed>>)> {
         let serials = self.serials.lock();
         serials.objects.range(serial..).map(|(n, object)| (*n, object.clone())).collect()
     }
@@ -52,8 +52,7 @@ impl ObjectList {
                 break;
             }
         }
-        let empty: Weak<Nothing> = Weak::new();
-        objects.insert(*last, empty);
+        objects.insert(*last, None);
         ListPlace { list: self.clone(), serial: *last }
     }
 }
@@ -73,7 +72,7 @@ impl ListPlace {
     /// The object is listed from now on.
     pub(crate) fn fill<T: Listed + 'static>(&self, object: &Arc<T>) {
         let object: Weak<T> = Arc::downgrade(object);
-        self.list.serials.lock().objects.insert(self.serial, object);
+        self.list.serials.lock().objects.insert(self.serial, Some(object));
     }
 }
 
@@ -89,14 +88,5 @@ impl Drop for ListPlace {
         if !self.list.process.is_over() {
             self.list.serials.lock().objects.remove(&self.serial);
         }
-    }
-}
-
-/// Fills the place of an object that is being made.
-struct Nothing;
-
-impl Listed for Nothing {
-    fn describe(&self) -> Option<(String, Object)> {
-        None
     }
 }

@@ -60,8 +60,9 @@ impl Outages {
         .collect()
     }
 
-    /// The next change of an outage that is due. `None` without a change.
-    pub(super) fn change(&self, index: usize) -> Option<Change> {
+    /// The next change of an outage that is due: the outage, its device, and whether the outage
+    /// begins. `None` without a change.
+    pub(super) fn change(&self, index: usize) -> Option<(Outage, DeviceScope, bool)> {
         let mut known = self.known.lock();
         let Known { entries, now, .. } = &mut *known;
         let entry = entries.get_mut(index)?;
@@ -75,7 +76,7 @@ impl Outages {
             false => now.remove(&asked.device),
         };
         self.any.store(true, Ordering::SeqCst);
-        Some(Change { asked, scope, begins })
+        Some((asked, scope, begins))
     }
 }
 
@@ -84,11 +85,4 @@ impl Known {
         let entry = |asked| AskedOutage { asked, scope: None, begun: false };
         self.entries.extend(asked.into_iter().map(entry));
     }
-}
-
-/// An outage begins or ends.
-pub(super) struct Change {
-    pub(super) asked: Outage,
-    pub(super) scope: DeviceScope,
-    pub(super) begins: bool,
 }

@@ -4,7 +4,7 @@
 //! address handles name the entry by its index. A removed address leaves an empty entry for the
 //! next new address.
 use crate::async_event::AsyncEvent;
-use crate::interfaces::{self, Interface, gid_of, is_link_local};
+use crate::interfaces::{self, Interface, gid_of};
 use crate::ranks;
 use adverb_engine::{Gid, PathMtu};
 use adverb_os::InterfaceNews;
@@ -89,7 +89,7 @@ impl GidEntry {
     /// Do both entries stand for one address? A link-local address has a meaning only together with
     /// its interface.
     fn is_same(&self, other: &GidEntry) -> bool {
-        let local = is_link_local(&Ipv6Addr::from(self.gid.0));
+        let local = Ipv6Addr::from(self.gid.0).is_unicast_link_local();
         self.gid == other.gid && (!local || self.interface == other.interface)
     }
 

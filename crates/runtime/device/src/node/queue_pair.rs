@@ -47,10 +47,14 @@ pub(crate) type AnyQp = QueuePair<dyn Owner>;
 /// A shared receive queue.
 pub(crate) type SharedQueue = Ranked<adverb_engine::Srq, ranks::SharedReceives>;
 
-/// A completion queue as a page shows it.
-pub(crate) trait ShownQueue {
+/// A completion queue, as the node sees it.
+pub(crate) trait CompletionQueue: Send + Sync {
     /// The number of the queue.
     fn number(&self) -> u32;
+    /// The entry of the timer queue at `at` is due.
+    fn timer_due(self: Arc<Self>, at: Time, now: Time);
+    /// The watch's entry of the timer queue is due.
+    fn watch_due(self: Arc<Self>, now: Time);
     /// The state of the queue. `closely`: with the threads that wait for the queue's events, which
     /// costs a few system calls a thread.
     fn show(self: Arc<Self>, now: Time, closely: bool) -> Queue;
@@ -72,7 +76,7 @@ pub(crate) trait Owner: Any + Debug + Send + Sync {
     /// Tells the program of an event on request, about the queue pair or its port.
     fn raise_injected(&self, event: AsyncEvent);
     /// The completion queues, for sends and for receives.
-    fn queues(&self) -> [Option<Arc<dyn ShownQueue>>; 2];
+    fn queues(&self) -> [Option<Arc<dyn CompletionQueue>>; 2];
     /// The shared receive queue. `None`: the queue pair has its own receives.
     fn shared(&self) -> Option<&SharedQueue>;
     /// The number of the shared receive queue, and its receives. Of an XRC target: the queue that

@@ -1,6 +1,6 @@
 //! The objects of a process by their numbers.
 use super::numbers::Numbers;
-use super::timers::TimedQueue;
+use super::queue_pair::CompletionQueue;
 use crate::error::Error;
 use crate::ranks;
 use adverb_engine::PdId;
@@ -19,7 +19,7 @@ pub(crate) struct Registry {
     /// Shared receive queues. The node knows only their numbers.
     srqs: RankedRw<HashMap<u32, Arc<dyn Any + Send + Sync>>, ranks::SharedQueues>,
     /// Completion queues in the timer queue: moderated or watched queues.
-    timed_cqs: Ranked<HashMap<u32, Weak<dyn TimedQueue>>, ranks::TimedQueues>,
+    timed_cqs: Ranked<HashMap<u32, Weak<dyn CompletionQueue>>, ranks::TimedQueues>,
 }
 
 impl Registry {
@@ -69,7 +69,7 @@ impl Registry {
         srq.downcast().ok()
     }
 
-    pub(crate) fn add_timed_cq(&self, number: u32, cq: Weak<dyn TimedQueue>) {
+    pub(crate) fn add_timed_cq(&self, number: u32, cq: Weak<dyn CompletionQueue>) {
         self.timed_cqs.lock().insert(number, cq);
     }
 
@@ -77,7 +77,7 @@ impl Registry {
         self.timed_cqs.lock().remove(&number);
     }
 
-    pub(super) fn timed_cq(&self, number: u32) -> Option<Arc<dyn TimedQueue>> {
+    pub(super) fn timed_cq(&self, number: u32) -> Option<Arc<dyn CompletionQueue>> {
         self.timed_cqs.lock().get(&number).and_then(Weak::upgrade)
     }
 }

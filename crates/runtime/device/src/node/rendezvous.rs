@@ -22,11 +22,8 @@ const AT_ONCE: u32 = 32;
 /// EINVAL unless the queue pair is an RC queue pair.
 pub(crate) fn make_room(qp_type: QpType, cap: &mut QpCap) -> Result<(), Error> {
     if qp_type != QpType::Rc {
-        let what = format!("srq of a {qp_type:?} queue pair");
-        return Err(Error::invalid(
-            what,
-            "a tag matching SRQ serves RC queue pairs (IBV_TM_CAP_RC)",
-        ));
+        let rule = "a tag matching SRQ serves RC queue pairs (IBV_TM_CAP_RC)";
+        return Err(Error::invalid(format!("srq of a {qp_type:?} queue pair"), rule));
     }
     cap.max_send_wr += AT_ONCE * REQUESTS as u32;
     cap.max_send_sge = cap.max_send_sge.max(MAX_TAG_SGE);

@@ -6,7 +6,7 @@ use super::core::Node;
 use super::queue_pair::{AnyQp, QpInner};
 use super::stats::lock_within;
 use crate::snapshot::{OBJECTS, PAGE, PacketPath, Page, Pair, Process, Queue};
-use adverb_engine::{Cause, QpType};
+use adverb_engine::Cause;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -128,7 +128,9 @@ impl Node {
 
     /// The state of a queue pair. Waits for the queue pair's lock for at most `patience`.
     fn pair(&self, qp: &AnyQp, patience: Duration) -> Pair {
-        let pair = Pair { number: qp.number(), qp_type: code(qp.qp_type()), ..Pair::default() };
+        // The names of `Pair` are in the order of `QpType`.
+        let qp_type = qp.qp_type() as u8;
+        let pair = Pair { number: qp.number(), qp_type, ..Pair::default() };
         let locked = lock_within(qp, patience);
         locked.map_or(Pair { busy: true, ..pair.clone() }, |inner| shown(qp, &inner, pair))
     }
@@ -178,17 +180,5 @@ fn shown(qp: &AnyQp, inner: &QpInner, pair: Pair) -> Pair {
         },
         error: engine.first_error().map(ToString::to_string).unwrap_or_default(),
         ..pair
-    }
-}
-
-/// The place of a transport in the names of [`Pair`].
-fn code(qp_type: QpType) -> u8 {
-    match qp_type {
-        QpType::Rc => 0,
-        QpType::Uc => 1,
-        QpType::Ud => 2,
-        QpType::XrcSend => 3,
-        QpType::XrcRecv => 4,
-        QpType::RawPacket => 5,
     }
 }

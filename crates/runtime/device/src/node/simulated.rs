@@ -25,7 +25,6 @@ use super::thread::{Sleep, turn};
 use super::timers::NEVER;
 use crate::error::Error;
 use adverb_engine::Time;
-use adverb_memory::ProcessIdentity;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -69,7 +68,6 @@ impl SimulatedNode {
     /// No free descriptors.
     pub fn new(seed: u64, wire: Box<dyn SimulatedWire>) -> Result<Self, Error> {
         let node = Node::of(Parts {
-            process: ProcessIdentity::current(),
             clocks: Clocks::Virtual(AtomicU64::new(0)),
             link: Wire::Simulated(wire),
             host: None,

@@ -28,9 +28,6 @@ impl Default for Spin {
 }
 
 impl Spin {
-    pub(crate) fn new() -> Self {
-        Spin::default()
-    }
     pub(crate) fn length(&self, costs: Costs) -> Duration {
         match self.0.load(Ordering::Relaxed) {
             NEW => longest(costs),
@@ -63,7 +60,7 @@ mod tests {
             let wake_up = Duration::from_micros(wake_up);
             let call = Duration::from_nanos(call);
             let costs = Costs { wake_up, call, ..Costs::default() };
-            let (spin, most) = (Spin::new(), longest(costs));
+            let (spin, most) = (Spin::default(), longest(costs));
             assert_eq!(spin.length(costs), most);
             for _ in 0..10 {
                 spin.learn(most * 40, true, costs);

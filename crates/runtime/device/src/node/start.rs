@@ -101,7 +101,6 @@ extern "C" fn at_exit() {
 
 /// The parts of a node.
 pub(super) struct Parts {
-    pub(super) process: ProcessIdentity,
     pub(super) clocks: Clocks,
     pub(super) link: Wire,
     pub(super) host: Option<HostConnections>,
@@ -145,7 +144,7 @@ impl Node {
             return Ok(node.clone());
         }
         let free = free_place(process)?;
-        let node = Node::start(process)?;
+        let node = Node::start()?;
         crate::started::set_started(process);
         let _ = free.set(node.clone());
         Ok(node)
@@ -173,7 +172,7 @@ impl Node {
         self.news.is_some()
     }
 
-    fn start(process: ProcessIdentity) -> Result<Arc<Node>, Error> {
+    fn start() -> Result<Arc<Node>, Error> {
         let faults = crate::faults::asked()?;
         let (capture, packets) = (crate::capture::begin(), faults.packets.clone());
         let config =
@@ -200,16 +199,8 @@ impl Node {
             })
             .ok();
         let (clocks, faults) = (Clocks::start(), Injector::new(faults));
-        let node = Node::of(Parts {
-            process,
-            clocks,
-            link,
-            host,
-            taps,
-            faults,
-            news,
-            seed: random_u64(),
-        })?;
+        let seed = random_u64();
+        let node = Node::of(Parts { clocks, link, host, taps, faults, news, seed })?;
         node.watch()?;
         node.hear_questions();
         thread::spawn(&node)?;
@@ -218,11 +209,11 @@ impl Node {
 
     /// A node without a thread.
     pub(super) fn of(parts: Parts) -> Result<Arc<Node>, Error> {
-        let Parts { process, clocks, link, host, taps, faults, news, seed } = parts;
+        let Parts { clocks, link, host, taps, faults, news, seed } = parts;
         let policy = Policy::new(clocks.tick());
         let outages = faults.as_ref().map_or(Vec::new(), |faults| faults.spec.outages());
         Ok(Arc::new(Node {
-            process,
+            process: ProcessIdentity::current(),
             clocks,
             link,
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
@@ -231,8 +222,8 @@ impl Node {
             objects: ObjectList::new(),
             keys: RankedRw::new(KeyTable::new()),
             early: Arc::new(ReorderMemory::new(ReorderMemory::USUAL)),
-            timers: Timers::new(),
-            watches: Timers::new(),
+            timers: Timers::default(),
+            watches: Timers::default(),
             receiver: Ranked::new(Receiver::new()),
             addresses: Addresses::default(),
             pending: Ranked::default(),
@@ -294,10 +285,8 @@ impl Node {
         // If the program has closed our `epoll`, an `epoll` of the program may have the same
         // number.
         if self.wake.fd().is_none() {
-            return Err(Error::new(
-                Errno::EBADF,
-                "the program has closed the descriptors of an open device",
-            ));
+            let text = "the program has closed the descriptors of an open device";
+            return Err(Error::new(Errno::EBADF, text));
         }
         let mut result = Ok(());
         let mut add = |fd: BorrowedFd<'_>| {

@@ -28,9 +28,11 @@ fn queue_pair(qp_type: QpType, context: &Arc<Context>, cq: &Arc<Cq>, pd: &Arc<Pd
 
 fn connect(context: &Arc<Context>, qp: &Qp, peer: &Qp) {
     let index = context.device().gids().iter().position(|g| g.ipv4().is_some()).unwrap() as u8;
+    let modify = |attr: &QpAttr, from| {
+        qp.modify(attr, AttrMask::needed(qp.qp_type(), from, attr.state)).unwrap();
+    };
     let attr = QpAttr { state: QpState::Init, port_num: 1, ..QpAttr::default() };
-    let mask = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
-    qp.modify(&attr, mask).unwrap();
+    modify(&attr, QpState::Reset);
     let av = context
         .resolve(&crate::objects::context::AhAttr {
             dgid: context.gid(1, index.into()).unwrap(),
@@ -50,9 +52,7 @@ fn connect(context: &Arc<Context>, qp: &Qp, peer: &Qp) {
         min_rnr_timer: 1,
         ..QpAttr::default()
     };
-    let mask =
-        AttrMask::STATE | AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
-    qp.modify(&attr, mask | AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER).unwrap();
+    modify(&attr, QpState::Init);
     let attr = QpAttr {
         state: QpState::Rts,
         timeout: 18,
@@ -60,8 +60,7 @@ fn connect(context: &Arc<Context>, qp: &Qp, peer: &Qp) {
         rnr_retry: 7,
         ..QpAttr::default()
     };
-    let mask = AttrMask::STATE | AttrMask::SQ_PSN | AttrMask::TIMEOUT | AttrMask::RETRY_CNT;
-    qp.modify(&attr, mask | AttrMask::RNR_RETRY | AttrMask::MAX_QP_RD_ATOMIC).unwrap();
+    modify(&attr, QpState::Rtr);
 }
 
 struct Pair {

@@ -310,11 +310,7 @@ impl<'a> Sleep<'a> {
         let now = node.now().0;
         // A polling program serves the deadlines. If it has stopped, they are late by one stay.
         let next = if away.is_zero() { node.next_deadline() } else { now + away.as_nanos() as u64 };
-        let mut limit = if next == u64::MAX {
-            None
-        } else {
-            Some(Duration::from_nanos(next.saturating_sub(now)))
-        };
+        let mut limit = (next != u64::MAX).then(|| Duration::from_nanos(next.saturating_sub(now)));
         limit = sooner(limit, waits(node));
         if node.link.maintenance_due() {
             limit = sooner(limit, Some(UPKEEP));

@@ -9,7 +9,6 @@ use crate::ranks;
 use adverb_engine::Time;
 use adverb_sync::Ranked;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The owner of a deadline.
@@ -33,33 +32,32 @@ pub(crate) enum Timed {
     Outage(usize),
 }
 
-/// A completion queue with deadlines.
-pub(crate) trait TimedQueue: Send + Sync {
-    /// The entry of the timer queue at `at` is due.
-    fn timer_due(self: Arc<Self>, at: Time, now: Time);
-    /// The watch's entry of the timer queue is due.
-    fn watch_due(self: Arc<Self>, now: Time);
-}
-
 /// No deadline.
 pub(crate) const NEVER: u64 = u64::MAX;
 
+/// A time that several threads change, [`NEVER`] at first.
+#[derive(Debug)]
+pub(crate) struct Deadline(pub(crate) AtomicU64);
+
+impl Default for Deadline {
+    fn default() -> Self {
+        Deadline(AtomicU64::new(NEVER))
+    }
+}
+
+#[derive(Default)]
 pub(super) struct Timers {
     entries: Ranked<BTreeSet<(u64, Timed)>, ranks::Timers>,
     /// Time of the earliest entry, [`NEVER`] without an entry. SeqCst: a thread that adds an entry
     /// stores here, and then reads how long the background thread sleeps. The background thread
     /// stores its sleep, and then reads this time. So neither misses the other.
-    next: AtomicU64,
+    next: Deadline,
 }
 
 impl Timers {
-    pub(super) fn new() -> Self {
-        Timers { entries: Ranked::default(), next: AtomicU64::new(NEVER) }
-    }
-
     /// Earliest deadline.
     pub(super) fn next(&self) -> u64 {
-        self.next.load(Ordering::SeqCst)
+        self.next.0.load(Ordering::SeqCst)
     }
 
     /// Enters a deadline in place of an earlier entry at `old`, if there is an entry. `true` if the
@@ -70,8 +68,8 @@ impl Timers {
             entries.remove(&(old, who));
         }
         entries.insert((at.0, who));
-        let earliest = at.0 < self.next.load(Ordering::SeqCst);
-        self.next.store(entries.first().map_or(NEVER, |(at, _)| *at), Ordering::SeqCst);
+        let earliest = at.0 < self.next.0.load(Ordering::SeqCst);
+        self.next.0.store(entries.first().map_or(NEVER, |(at, _)| *at), Ordering::SeqCst);
         earliest
     }
 
@@ -92,7 +90,7 @@ impl Timers {
             .is_some_and(|(at, _)| *at <= now.0)
             .then(|| entries.pop_first())
             .flatten();
-        self.next.store(entries.first().map_or(NEVER, |(at, _)| *at), Ordering::SeqCst);
+        self.next.0.store(entries.first().map_or(NEVER, |(at, _)| *at), Ordering::SeqCst);
         due.map(|(at, who)| (Time(at), who))
     }
 }
@@ -103,7 +101,7 @@ mod tests {
 
     #[test]
     fn an_entry_takes_the_place_of_the_one_before() {
-        let timers = Timers::new();
+        let timers = Timers::default();
         let who = Timed::Qp(7);
         assert!(timers.add(Time(100), who, NEVER));
         assert!(timers.add(Time(50), who, 100));

@@ -5,19 +5,14 @@ use std::cell::RefCell;
 
 /// Scratch memory of a thread that drives queue pairs: the link's staging buffer, and a buffer for
 /// effects.
+#[derive(Default)]
 pub(crate) struct Tx {
     pub(super) batch: TxBatch,
     pub(crate) effects: Effects,
 }
 
-impl Tx {
-    pub(crate) fn new() -> Self {
-        Tx { batch: TxBatch::new(), effects: Effects::default() }
-    }
-}
-
 thread_local! {
-    static TX: RefCell<Tx> = RefCell::new(Tx::new());
+    static TX: RefCell<Tx> = RefCell::default();
 }
 
 /// Lends the calling thread's scratch.
@@ -28,6 +23,6 @@ pub(crate) fn with<R>(f: impl FnOnce(&mut Tx) -> R) -> R {
         Ok(Some(result)) => result,
         // An exiting process has already destroyed its thread's scratch when deferred packets are
         // sent. A signal handler may also have interrupted a use of the scratch.
-        _ => run(&mut Tx::new()).expect("not run above"),
+        _ => run(&mut Tx::default()).expect("not run above"),
     }
 }

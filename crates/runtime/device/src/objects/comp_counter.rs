@@ -25,8 +25,7 @@ impl CompCounter {
     /// # Errors
     /// ENOMEM beyond [`MAX_COUNTERS`]; EIO in a child of `fork`.
     pub fn new(context: &Arc<Context>, counter_type: CounterType) -> Result<Arc<Self>, Error> {
-        context.node().check_alive()?;
-        context.check_device()?;
+        context.check_usable()?;
         let counts = Counts::new(counter_type)?;
         Ok(Arc::new(CompCounter { context: context.clone(), counts }))
     }

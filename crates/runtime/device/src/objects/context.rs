@@ -54,7 +54,26 @@ impl Device {
     /// # Errors
     /// Errors of the kernel for descriptors, threads and the slot of the process.
     pub fn open(self: &Arc<Self>) -> Result<Arc<Context>, Error> {
-        Context::new(self)
+        let node = Node::get()?;
+        node.fault_call(Call::OpenDevice)?;
+        node.check_device(self.name())?;
+        let nic = nic::asked()?;
+        let port = node.ports.open(self.scope(), || {
+            say_who_is_in_the_way(self.name(), self.interfaces());
+            self.port_state()
+        });
+        for Outage { device, kind, .. } in node.take_unchecked_outages() {
+            if device::named(&device)?.is_none() {
+                let devices = device::list()?;
+                let names: Vec<_> = devices.iter().map(|device| device.name()).collect();
+                let (kind, names) = (kind.name(), names.join(", "));
+                log::warn!("{kind}: there is no device {device}; the devices are {names}");
+            }
+        }
+        let context = Context::on(node, self, nic, port)?;
+        // The list of devices may be old.
+        context.node.look_at_interfaces()?;
+        Ok(context)
     }
 }
 
@@ -65,28 +84,6 @@ impl Drop for Context {
 }
 
 impl Context {
-    fn new(device: &Arc<Device>) -> Result<Arc<Self>, Error> {
-        let node = Node::get()?;
-        node.fault_call(Call::OpenDevice)?;
-        node.check_device(device.name())?;
-        let nic = nic::asked()?;
-        let port = node.ports.open(device.scope(), || {
-            say_who_is_in_the_way(device.name(), device.interfaces());
-            device.port_state()
-        });
-        for Outage { device, kind, .. } in node.take_unchecked_outages() {
-            if device::named(&device)?.is_none() {
-                let devices = device::list()?;
-                let names: Vec<_> = devices.iter().map(|device| device.name()).collect();
-                let (kind, names) = (kind.name(), names.join(", "));
-                log::warn!("{kind}: there is no device {device}; the devices are {names}");
-            }
-        }
-        let context = Context::on(node, device, nic, port)?;
-        // The list of devices may be old.
-        context.node.look_at_interfaces()?;
-        Ok(context)
-    }
     /// Opens a device that only `node` has. Its interface is no interface of this machine.
     ///
     /// # Errors
@@ -130,10 +127,16 @@ impl Context {
     pub fn device(&self) -> &Arc<Device> {
         &self.device
     }
-    /// Counts a call that makes or changes an object. EIO after the failure of the device, or the
-    /// error of a fault on request.
+    /// Counts a call that makes or changes an object. EIO in a child of `fork` and after the
+    /// failure of the device, or the error of a fault on request.
     pub(crate) fn fault_call(&self, call: Call) -> Result<(), Error> {
+        self.node.check_alive()?;
         self.node.fault_call(call)?;
+        self.check_device()
+    }
+    /// EIO in a child of `fork`, and after the failure of the device on request.
+    pub(crate) fn check_usable(&self) -> Result<(), Error> {
+        self.node.check_alive()?;
         self.check_device()
     }
     /// For calls that make, change or read an object.
@@ -212,10 +215,8 @@ impl Context {
         check_index("P_Key", index, PKEYS)?;
         Ok(DEFAULT_PKEY)
     }
-    /// EINVAL unless the port exists.
-    ///
     /// # Errors
-    /// EINVAL.
+    /// EINVAL unless the port exists.
     pub fn check_port(&self, port: u8) -> Result<(), Error> {
         if port != PORT {
             return Err(Error::invalid(format!("port number is {port}"), "the device has port 1"));
@@ -231,30 +232,22 @@ impl Context {
     pub fn resolve(&self, attr: &AhAttr) -> Result<AddressVector, Error> {
         self.check_port(attr.port_num)?;
         if !attr.is_global {
-            return Err(Error::invalid(
-                "is_global is 0",
-                "RoCE addresses need a GRH (a destination GID)",
-            ));
+            let rule = "RoCE addresses need a GRH (a destination GID)";
+            return Err(Error::invalid("is_global is 0", rule));
         }
         let sgid = self.gid(attr.port_num, usize::from(attr.sgid_index))?;
         if sgid.is_zero() {
-            return Err(Error::invalid(
-                format!("sgid_index is {}", attr.sgid_index),
-                format!(
-                    "this GID table entry is empty; the port has {}",
-                    self.gids().iter().filter(|gid| !gid.is_zero()).count()
-                ),
-            ));
+            let filled = self.gids().iter().filter(|gid| !gid.is_zero()).count();
+            let rule = format!("this GID table entry is empty; the port has {filled}");
+            return Err(Error::invalid(format!("sgid_index is {}", attr.sgid_index), rule));
         }
         if attr.dgid.is_zero() {
             return Err(Error::invalid("dgid", "the destination GID is zero"));
         }
         let dgid = crate::objects::multicast::toward(&attr.dgid, sgid.ipv4().is_some());
         if sgid.ipv4().is_some() != dgid.ipv4().is_some() {
-            return Err(Error::invalid(
-                format!("dgid is {dgid}, sgid is {sgid}"),
-                "both must be IPv4 or both IPv6",
-            ));
+            let what = format!("dgid is {dgid}, sgid is {sgid}");
+            return Err(Error::invalid(what, "both must be IPv4 or both IPv6"));
         }
         // Packets leave from the local address. Within a host they come from the other address.
         let ends = [crate::interfaces::ip_of(&sgid), crate::interfaces::ip_of(&dgid)];
@@ -329,11 +322,6 @@ impl Context {
             Source::Object(object) => Arc::as_ptr(object).cast::<()>() == address,
             Source::Port(_) => false,
         });
-    }
-    /// Bytes of device memory in use.
-    #[must_use]
-    pub fn dm_used(&self) -> usize {
-        self.dm_used.load(Ordering::Relaxed)
     }
 }
 

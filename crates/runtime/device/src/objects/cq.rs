@@ -8,6 +8,7 @@ use crate::faults::Call;
 use crate::nic::Has;
 use crate::node::ListPlace;
 use crate::objects::context::Context;
+use crate::objects::device::COMP_VECTORS;
 use crate::uses::Uses;
 use adverb_engine::{Cause, Completion, Time};
 use adverb_trace::{Done, Record};
@@ -85,12 +86,8 @@ impl Cq {
         channel: Option<&Arc<CompChannel>>,
         comp_vector: u32,
     ) -> Result<Arc<Self>, Error> {
-        Cq::with_sink(
-            context,
-            cqe,
-            channel.map_or(Sink::None, |c| Sink::Channel(c.clone())),
-            comp_vector,
-        )
+        let sink = channel.map_or(Sink::None, |c| Sink::Channel(c.clone()));
+        Cq::with_sink(context, cqe, sink, comp_vector)
     }
 
     /// Makes a queue of at least `cqe` entries with events to `sink`.
@@ -103,14 +100,11 @@ impl Cq {
         sink: Sink,
         comp_vector: u32,
     ) -> Result<Arc<Self>, Error> {
-        context.node().check_alive()?;
         context.fault_call(Call::CreateCq)?;
         Error::check_size("cqe", cqe, context.limits().max_cqe)?;
-        if comp_vector >= crate::objects::device::COMP_VECTORS {
-            return Err(Error::invalid(
-                format!("comp_vector is {comp_vector}"),
-                format!("the device has {}", crate::objects::device::COMP_VECTORS),
-            ));
+        if comp_vector >= COMP_VECTORS {
+            let what = format!("comp_vector is {comp_vector}");
+            return Err(Error::invalid(what, format!("the device has {COMP_VECTORS}")));
         }
         let number = context.node().registry.new_cq();
         let cq = Arc::new(Cq {
@@ -151,7 +145,7 @@ impl Cq {
     /// never falls into error. The consumer is responsible for the size of the queue
     /// (`IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`).
     pub fn ignore_overrun(&self) {
-        self.core.ignore_overrun();
+        self.core.change(|cq| cq.ignore_overrun());
     }
 
     /// The queue's number in this process.
@@ -177,7 +171,7 @@ impl Cq {
     /// The capacity in entries.
     #[must_use]
     pub fn capacity(&self) -> u32 {
-        self.core.capacity()
+        self.core.change(|cq| cq.capacity())
     }
 
     /// Adds a completion and, if an arm fires, its event.
@@ -389,12 +383,11 @@ impl Cq {
     /// # Errors
     /// EINVAL for sizes out of range or below the completions waiting.
     pub fn resize(&self, cqe: u32) -> Result<u32, Error> {
-        self.context.node().check_alive()?;
-        self.context.check_device()?;
+        self.context.check_usable()?;
         self.context.needs(Has::RESIZE)?;
         Error::check_size("cqe", cqe, self.context.limits().max_cqe)?;
-        self.core.make_room(cqe)?;
-        Ok(self.core.resize(cqe)?)
+        self.core.change(|cq| cq.make_room(cqe))?;
+        Ok(self.core.change(|cq| cq.resize(cqe).map(|()| cq.capacity()))?)
     }
 
     /// Removes the completions of a destroyed or reset queue pair.
@@ -426,7 +419,7 @@ impl Cq {
             self.context.node().registry.remove_timed_cq(self.number);
         }
         self.context.forget(&**self);
-        let name = || format!("CQ {} ({} entries)", self.number, self.core.capacity());
+        let name = || format!("CQ {} ({} entries)", self.number, self.capacity());
         self.acks.wait_all(name);
         self.async_acks.wait_all(name);
         Ok(())

@@ -45,7 +45,7 @@ impl<T> EventQueue<T> {
             wakers: adverb_sync::Ranked::default(),
             has_wakers: AtomicBool::new(false),
             interrupted: AtomicBool::new(false),
-            spin: Spin::new(),
+            spin: Spin::default(),
         })
     }
 
@@ -262,16 +262,10 @@ impl<T> EventQueue<T> {
             if let Some(node) = node {
                 node.before_sleep();
             }
-            let timeout = match cutoff {
-                None => None,
-                Some(at) => {
-                    let left = at.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        return Err(Errno::ETIMEDOUT);
-                    }
-                    Some(left)
-                }
-            };
+            let timeout = cutoff.map(|at| at.saturating_duration_since(Instant::now()));
+            if timeout == Some(Duration::ZERO) {
+                return Err(Errno::ETIMEDOUT);
+            }
             let mut asleep = node.map(Asleep::begin);
             // The program has closed all its descriptors, so no event can come through them any
             // more.

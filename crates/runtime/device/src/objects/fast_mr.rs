@@ -48,8 +48,7 @@ impl Pd {
     pub fn alloc_fast_mr(self: &Arc<Self>, max_pages: u32) -> Result<Arc<FastMr>, Error> {
         Error::check_size("max_pages", max_pages, MAX_FAST_PAGES)?;
         let node = self.context().node();
-        node.check_alive()?;
-        self.context().check_device()?;
+        self.context().check_usable()?;
         let key = node.keys.write().alloc_fast(self.id(), max_pages, random_u32())?;
         self.uses.add();
         let inner = Inner { key, kept: Vec::new(), ended: false };
@@ -87,10 +86,8 @@ impl FastMr {
     ) -> Result<FastReg, Error> {
         check_pages(pages, fbo, len)?;
         if iova % PAGE != u64::from(fbo) {
-            return Err(Error::invalid(
-                format!("the base address is {iova:#x}"),
-                format!("its offset within a page is the first byte's, {fbo:#x}"),
-            ));
+            let rule = format!("its offset within a page is the first byte's, {fbo:#x}");
+            return Err(Error::invalid(format!("the base address is {iova:#x}"), rule));
         }
         let node = self.pd.context().node();
         node.check_alive()?;
@@ -154,25 +151,20 @@ fn check_pages(pages: &[Page], fbo: u32, len: u64) -> Result<(), Error> {
     let end =
         first.checked_add(len).filter(|end| first < PAGE && *end <= pages.len() as u64 * PAGE);
     let Some(end) = end else {
-        return Err(Error::invalid(
-            format!("{len} bytes from byte {fbo:#x} of the first page"),
-            format!("{} pages of {PAGE} bytes do not hold them", pages.len()),
-        ));
+        let what = format!("{len} bytes from byte {fbo:#x} of the first page");
+        let rule = format!("{} pages of {PAGE} bytes do not hold them", pages.len());
+        return Err(Error::invalid(what, rule));
     };
     for (i, page) in pages.iter().enumerate() {
         if !page.addr.is_multiple_of(PAGE) {
-            return Err(Error::invalid(
-                format!("page {i} is at {:#x}", page.addr),
-                format!("pages start at a multiple of {PAGE}"),
-            ));
+            let what = format!("page {i} is at {:#x}", page.addr);
+            return Err(Error::invalid(what, format!("pages start at a multiple of {PAGE}")));
         }
         let base = i as u64 * PAGE;
         let (from, to) = (first.max(base) - base, end.clamp(base, base + PAGE) - base);
         if from < to && !page.mapping.contains(page.addr + from, to - from) {
-            return Err(Error::invalid(
-                format!("page {i} at {:#x}", page.addr),
-                "the region leaves the memory the page is of",
-            ));
+            let what = format!("page {i} at {:#x}", page.addr);
+            return Err(Error::invalid(what, "the region leaves the memory the page is of"));
         }
     }
     Ok(())

@@ -3,13 +3,11 @@ use crate::error::Error;
 use crate::mapping::Mapping;
 use crate::objects::pd::{Dm, Mr, Pd};
 use adverb_engine::Access;
+use adverb_engine::keys::PAGE;
 use adverb_memory::{FdError, FdPages};
 use nix::errno::Errno;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-
-/// Page size for comparing the offsets of a DMA-BUF.
-const PAGE: u64 = 4096;
 
 impl Pd {
     /// Registers `len` bytes from `offset` of a descriptor's memory. Keys see the bytes at `iova`.
@@ -77,10 +75,8 @@ fn check_fd_range(offset: u64, len: u64, iova: u64, access: Access) -> Result<()
         | Access::RELAXED_ORDERING;
     if !rights.contains(access) {
         let what = format!("access has {:#x}", (access - rights).bits());
-        return Err(Error::invalid(
-            what,
-            "a DMA-BUF has local and remote rights and relaxed ordering alone",
-        ));
+        let rule = "a DMA-BUF has local and remote rights and relaxed ordering alone";
+        return Err(Error::invalid(what, rule));
     }
     if len == 0 {
         return Err(Error::invalid("length is 0", "a DMA-BUF is registered by at least one byte"));

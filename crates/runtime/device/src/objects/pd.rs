@@ -4,7 +4,7 @@ use crate::faults::Call;
 use crate::mapping::Mapping;
 use crate::nic::{Has, Locked};
 use crate::node::carriers::ring;
-use crate::node::{ListPlace, random_u32};
+use crate::node::{ListPlace, Listed, random_u32};
 use crate::objects::context::Context;
 use crate::ranks;
 use crate::uses::Uses;
@@ -12,12 +12,12 @@ use adverb_engine::keys::{MwType, Region, RegionKind};
 use adverb_engine::memory::RangeKind;
 use adverb_engine::{Access, Cause, Key, KeyTable, PdId, Sge};
 use adverb_memory::{MemoryCheckError, check_memory};
+use adverb_nldev::Object;
 use adverb_sync::Ranked;
 use nix::errno::Errno;
 use std::sync::Arc;
 
 mod dm;
-mod listed;
 mod mw;
 mod placement;
 mod xrcd;
@@ -43,7 +43,6 @@ impl Pd {
     /// # Errors
     /// EIO in a child of `fork` if the context belongs to the parent.
     pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, Error> {
-        context.node().check_alive()?;
         context.fault_call(Call::AllocPd)?;
         let id = context.node().registry.new_pd();
         let pd = Arc::new(Pd {
@@ -120,10 +119,8 @@ impl Pd {
     ) -> Result<Arc<Mr>, Error> {
         let addr = mapping.addr().wrapping_add(offset);
         if !mapping.contains(addr, len) {
-            return Err(Error::invalid(
-                format!("{len} bytes at offset {offset}"),
-                format!("the memory has {} bytes", mapping.len()),
-            ));
+            let rule = format!("the memory has {} bytes", mapping.len());
+            return Err(Error::invalid(format!("{len} bytes at offset {offset}"), rule));
         }
         let mut region = if mapping.is_dma_buf() {
             Region { pd: self.id, access, iova, len, addr, kind: RegionKind::Mapped }
@@ -161,10 +158,8 @@ impl Pd {
         access: Access,
     ) -> Result<Arc<Mr>, Error> {
         if !access.contains(Access::ZERO_BASED) {
-            return Err(Error::invalid(
-                "access",
-                "device memory is registered with IBV_ACCESS_ZERO_BASED",
-            ));
+            let rule = "device memory is registered with IBV_ACCESS_ZERO_BASED";
+            return Err(Error::invalid("access", rule));
         }
         self.reg_dm(dm, offset, len, 0, access)
     }
@@ -190,10 +185,8 @@ impl Pd {
             && addr == 0
             && (len == u64::MAX || len == usize::MAX as u64);
         if !implicit && addr.checked_add(len).is_none() {
-            return Err(Error::invalid(
-                format!("{len} bytes at {addr:#x}"),
-                "the range wraps around",
-            ));
+            let what = format!("{len} bytes at {addr:#x}");
+            return Err(Error::invalid(what, "the range wraps around"));
         }
         let zero_based = access.contains(Access::ZERO_BASED);
         if !access.contains(Access::ON_DEMAND) {
@@ -214,7 +207,6 @@ impl Pd {
         region: Region,
         backing: Backing,
     ) -> Result<Arc<Mr>, Error> {
-        self.context.node().check_alive()?;
         self.context.fault_call(Call::RegMr)?;
         let node = self.context.node();
         let locked = self.lock_pages(&region, &backing)?;
@@ -272,13 +264,11 @@ impl Pd {
             let region = keys.region(sge.lkey);
             let on_demand = region.is_some_and(|r| r.access.contains(Access::ON_DEMAND));
             if !on_demand && (wait || self.context.nic().is_some()) {
-                return Err(Error::new(
-                    Errno::ENOENT,
-                    format!(
-                        "the region with lkey {:#x} is not on demand (IBV_ACCESS_ON_DEMAND)",
-                        sge.lkey
-                    ),
-                ));
+                let text = format!(
+                    "the region with lkey {:#x} is not on demand (IBV_ACCESS_ON_DEMAND)",
+                    sge.lkey
+                );
+                return Err(Error::new(Errno::ENOENT, text));
             }
             Ok((on_demand && fault && range.kind == RangeKind::OnDemand).then_some(range))
         };
@@ -287,10 +277,8 @@ impl Pd {
             if let Err(e) = check_memory(range.addr, range.len.into(), write)
                 && wait
             {
-                return Err(Error::new(
-                    Errno::EFAULT,
-                    format!("{} bytes at {:#x}: {e}", range.len, range.addr),
-                ));
+                let text = format!("{} bytes at {:#x}: {e}", range.len, range.addr);
+                return Err(Error::new(Errno::EFAULT, text));
             }
         }
         Ok(())
@@ -372,7 +360,6 @@ impl Mr {
         let iova = if range.is_some() { addr } else { old.iova };
         let region = new_pd.user_region(addr, len, iova, access.unwrap_or(old.access))?;
         let node = new_pd.context.node();
-        node.check_alive()?;
         new_pd.context.fault_call(Call::ReregMr)?;
         let locked = new_pd.lock_pages(&region, &self.backing)?;
         let placement = Placement::of(node, region, &self.backing);
@@ -446,5 +433,24 @@ impl Drop for Mr {
                 std::mem::forget(kept);
             }
         }
+    }
+}
+
+impl Listed for Pd {
+    fn describe(&self) -> Option<(String, Object)> {
+        let (number, context) = (self.id.0, self.context.place.serial());
+        let object = Object::Pd { number, context, users: self.uses.count() };
+        Some((self.context.device().name().to_owned(), object))
+    }
+}
+
+impl Listed for Mr {
+    /// A region that is ending, or that changes at this moment, is left out. A wait for the end of
+    /// a region could be long.
+    fn describe(&self) -> Option<(String, Object)> {
+        let inner = self.inner.try_lock().filter(|inner| !inner.ended)?;
+        let (pd, len) = (&inner.pd, inner.region.len);
+        let object = Object::Mr { number: self.place.serial(), pd: pd.id.0, len };
+        Some((pd.context.device().name().to_owned(), object))
     }
 }

@@ -3,7 +3,7 @@ use crate::acks::Acks;
 use crate::async_event::Subject;
 use crate::error::Error;
 use crate::faults::Call;
-use crate::node::{QueuePair, inject};
+use crate::node::{FramePort, QueuePair, inject};
 use crate::objects::comp_counter::CompCounter;
 use crate::objects::context::Context;
 use crate::objects::cq::Cq;
@@ -69,7 +69,6 @@ impl Qp {
         pd: Option<&Arc<Pd>>,
         init: &QpInit,
     ) -> Result<Arc<Self>, Error> {
-        context.node().check_alive()?;
         context.fault_call(Call::CreateQp)?;
         if init.qp_type != QpType::RawPacket {
             return Qp::with_role(context, pd, init, None);
@@ -103,7 +102,10 @@ impl Qp {
             counted: false,
         };
         let longest = Port::longest(context);
-        let port = role.as_ref().and_then(Role::sends_by);
+        let port = match &role {
+            Some(Role::Pair(port)) => Some(port.clone() as Arc<dyn FramePort>),
+            _ => None,
+        };
         let qp = context.node().add_qp(|qpn| {
             let engine = adverb_engine::Qp::new(QpConfig { qpn, ..config })?
                 .with_reorder_memory(&context.node().early)
@@ -246,10 +248,8 @@ impl Qp {
         let mut inner = self.inner.lock();
         let state = inner.engine.state();
         if !matches!(state, QpState::Reset | QpState::Init) {
-            return Err(Error::invalid(
-                format!("the queue pair is in {state:?}"),
-                "RESET or INIT is needed",
-            ));
+            let what = format!("the queue pair is in {state:?}");
+            return Err(Error::invalid(what, "RESET or INIT is needed"));
         }
         inner.attached.get_or_insert_default().attach(&counter.counts, ops)?;
         inner.engine.count();

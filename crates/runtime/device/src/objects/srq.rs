@@ -80,10 +80,8 @@ impl Srq {
         let limits = context.limits();
         Error::check_size("max_wr", max_wr, limits.max_srq_wr)?;
         if max_sge > limits.max_sge {
-            return Err(Error::invalid(
-                format!("max_sge is {max_sge}"),
-                format!("at most {} are possible", limits.max_sge),
-            ));
+            let rule = format!("at most {} are possible", limits.max_sge);
+            return Err(Error::invalid(format!("max_sge is {max_sge}"), rule));
         }
         let mut inner = adverb_engine::Srq::new(pd.id(), max_wr, max_sge.max(1));
         inner.modify(None, Some(limit))?;
@@ -106,15 +104,18 @@ impl Srq {
             })
         })?;
         srq.place.fill(&srq);
-        pd.uses.add();
-        if let Some((xrcd, cq)) = xrc {
-            xrcd.uses.add();
-            cq.uses.add();
-        }
-        if let Some((cq, _)) = tags {
-            cq.uses.add();
-        }
+        srq.each_use(Uses::add);
         Ok(srq)
+    }
+
+    fn each_use(&self, f: impl Fn(&Uses)) {
+        f(&self.pd.uses);
+        for cq in [self.xrc_cq(), self.tag_cq()].into_iter().flatten() {
+            f(&cq.uses);
+        }
+        if let Some(xrcd) = self.xrcd() {
+            f(&xrcd.uses);
+        }
     }
 
     /// The word of the face.
@@ -162,8 +163,7 @@ impl Srq {
     /// # Errors
     /// EINVAL. Nothing was changed then.
     pub fn modify(&self, max_wr: Option<u32>, limit: Option<u32>) -> Result<(), Error> {
-        self.context.node().check_alive()?;
-        self.context.check_device()?;
+        self.context.check_usable()?;
         if let Some(max_wr) = max_wr {
             Error::check_size("max_wr", max_wr, self.context.limits().max_srq_wr)?;
         }
@@ -287,14 +287,7 @@ impl Srq {
         self.context.node().registry.remove_srq(self.number);
         self.context.forget(&**self);
         self.async_acks.wait_all(|| format!("shared receive queue {}", self.number));
-        self.pd.uses.remove();
-        if let Some(cq) = &self.tag_cq {
-            cq.uses.remove();
-        }
-        if let Some((xrcd, cq)) = &self.xrc {
-            xrcd.uses.remove();
-            cq.uses.remove();
-        }
+        self.each_use(Uses::remove);
         Ok(())
     }
 }

@@ -1,8 +1,7 @@
 //! The files that the kernel would show for a device below `/sys/class/infiniband/NAME`. The
 //! drop-in library and the tree of `adverb run` answer from this table, and through the tree also
 //! the preloaded library.
-use crate::objects::device::Device;
-use crate::objects::device::{DEFAULT_PKEY, GID_TABLE, HW_VER};
+use crate::objects::device::{DEFAULT_PKEY, Device, GID_TABLE, HW_VER};
 
 /// Up to this speed in Mbit/s a port has one host connection, above four.
 const ONE_X: u32 = 50_000;

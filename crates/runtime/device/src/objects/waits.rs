@@ -161,13 +161,10 @@ pub fn sleep(
             costs.pause();
         }
         node.before_sleep();
-        let left = match until {
-            None => None,
-            Some(until) => match until.saturating_sub(monotonic()) {
-                0 => return Woken::Over,
-                left => Some(Duration::from_nanos(left)),
-            },
-        };
+        let left = until.map(|until| Duration::from_nanos(until.saturating_sub(monotonic())));
+        if left == Some(Duration::ZERO) {
+            return Woken::Over;
+        }
         let fd = match driver.place {
             Some(_) => Some(node.packets_fd()),
             None => node.mads_fd(),

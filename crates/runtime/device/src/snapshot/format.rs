@@ -5,7 +5,6 @@
 //! that a later version may add fields at the end. Other changes need another [`VERSION`].
 use super::{Arm, PacketPath, Page, Pair, Process, Queue};
 use adverb_engine::Gid;
-use std::fmt;
 
 /// The version of the format.
 const VERSION: u16 = 2;
@@ -17,23 +16,14 @@ const TEXT: usize = 1000;
 const COUNTERS: usize = 400;
 
 /// Why bytes are no page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Bad {
     /// Another version of the format.
+    #[error("its Adverb answers in format {0}, not in {own}", own = VERSION)]
     Version(u16),
     /// Cut, or not as the format says.
+    #[error("its answer cannot be read")]
     Malformed,
-}
-
-impl fmt::Display for Bad {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Bad::Version(version) => {
-                write!(f, "its Adverb answers in format {version}, not in {VERSION}")
-            }
-            Bad::Malformed => write!(f, "its answer cannot be read"),
-        }
-    }
 }
 
 /// A value of a page.

@@ -35,10 +35,11 @@ pub(super) struct Frame<'a> {
     /// The beginning of the UDP payload, of a packet through shared memory.
     headers: &'a [u8],
     /// The number of recorded bytes after the headers.
-    payload: usize,
+    pub(super) payload: usize,
     pad: usize,
     icrc: usize,
-    missing: usize,
+    /// The number of payload bytes left out.
+    pub(super) missing: usize,
     /// Over IPv4 the UDP checksum is optional.
     has_sum: bool,
 }
@@ -63,16 +64,6 @@ impl<'a> Frame<'a> {
         let (pad, missing) = (kept.wrapping_neg() % 4, payload - kept);
         let whole = Frame::of(&flow, 0, kept);
         Frame { headers, pad, icrc: ICRC_LEN, missing, has_sum: false, ..whole }
-    }
-
-    /// The number of payload bytes left out.
-    pub(super) fn missing(&self) -> usize {
-        self.missing
-    }
-
-    /// The number of recorded payload bytes.
-    pub(super) fn payload(&self) -> usize {
-        self.payload
     }
 
     /// The length of the IP packet in bytes.

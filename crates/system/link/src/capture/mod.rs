@@ -126,10 +126,11 @@ impl Capture {
         }
     }
 
-    /// The current time in the form for packets.
+    /// The current time in the form for packets: nanoseconds since 1970.
     #[must_use]
     pub fn now() -> u64 {
-        now()
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// Whether the capture records packets in a file.
@@ -202,7 +203,7 @@ impl Capture {
         flow: &Flow,
         packets: impl IntoIterator<Item = (u16, [&'p [u8]; 2])>,
     ) {
-        let time = now();
+        let time = Capture::now();
         let mut buffer = self.buffer.lock();
         if self.records() {
             for (id, [packet, icrc]) in packets {
@@ -323,12 +324,6 @@ fn numbered(path: &Path, number: String) -> PathBuf {
 /// A packet as on the wire, without its ICRC.
 fn without_icrc(packet: &[u8]) -> &[u8] {
     &packet[..packet.len().saturating_sub(ICRC_LEN)]
-}
-
-/// Nanoseconds since 1970.
-fn now() -> u64 {
-    let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

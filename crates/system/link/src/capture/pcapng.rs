@@ -97,7 +97,7 @@ pub(super) fn packet(
     head[12..16].copy_from_slice(&((time >> 32) as u32).to_le_bytes());
     head[16..20].copy_from_slice(&(time as u32).to_le_bytes());
     head[20..24].copy_from_slice(&word(frame));
-    head[24..28].copy_from_slice(&word(frame + packet.missing()));
+    head[24..28].copy_from_slice(&word(frame + packet.missing));
     let end = FIXED + packet.head(&mut head[FIXED..]);
 
     let mut option = [0; 4];
@@ -113,7 +113,7 @@ pub(super) fn packet(
     out.reserve(len);
     out.extend_from_slice(&head[..end]);
     out.resize(start + FIXED + in_block, 0);
-    fill(&mut out[start + end..start + end + packet.payload()]);
+    fill(&mut out[start + end..start + end + packet.payload]);
     packet.sum(&mut out[start + FIXED..start + FIXED + frame]);
     out.extend_from_slice(&option);
     out.extend_from_slice(comment);

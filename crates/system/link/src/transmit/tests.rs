@@ -26,7 +26,7 @@ fn a_refused_run_is_sent_packet_by_packet() {
     sys::set_option(&socket.fd, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
     let route = Route::new(local, SocketAddr::new(IP, b.port()));
     let qpn = (u32::from(b.local().slots()[0]) << SLOT_SHIFT).to_be_bytes();
-    let mut batch = TxBatch::new();
+    let mut batch = TxBatch::default();
     let mut send = |first: u8| {
         for psn in first..first + 5 {
             let bth = [4, 0, 0xff, 0xff, 0, qpn[1], qpn[2], qpn[3], 0, 0, 0, psn];
@@ -63,7 +63,7 @@ fn a_run_with_its_headers_stays_below_64_kib() {
     let a = link(4);
     let local = a.add_address(IP, 0).unwrap();
     let route = Route::new(local, SocketAddr::new(IP, 9));
-    let mut batch = TxBatch::new();
+    let mut batch = TxBatch::default();
     // 46 packets of 1424 bytes are 65,504, which a datagram holds.
     for payload in [1408, 1024, 4096] {
         for _ in 0..64 {
@@ -81,7 +81,7 @@ fn identifications_count_within_a_run() {
     let a = link(2);
     let local = a.add_address(IP, 0).unwrap();
     let route = Route::new(local, SocketAddr::new(IP, 9));
-    let mut batch = TxBatch::new();
+    let mut batch = TxBatch::default();
     for _ in 0..3 {
         batch.push(&a, &route, &[0; 12], 8, 0, |bytes| {
             bytes.fill(1);
@@ -105,7 +105,7 @@ fn what_may_join_a_run() {
     let local = a.add_address(IP, 0).unwrap();
     let route = Route::new(local, SocketAddr::new(IP, 9));
     let other = Route { traffic_class: 2, ..route };
-    let mut batch = TxBatch::new();
+    let mut batch = TxBatch::default();
     let mut push = |route: &Route, len: usize| {
         batch.push(&a, route, &[0; 12], len, 0, |_| true);
         batch.count
@@ -134,7 +134,7 @@ fn a_packet_whose_payload_cannot_be_had_is_not_sent() {
     let a = link(6);
     let local = a.add_address(IP, 0).unwrap();
     let route = Route::new(local, SocketAddr::new(IP, 9));
-    let mut batch = TxBatch::new();
+    let mut batch = TxBatch::default();
     for had in [false, true, false, true, false] {
         batch.push(&a, &route, &[0; 12], 8, 0, |_| had);
     }

@@ -174,7 +174,7 @@ impl Sender {
     pub fn at(config: Config, ip: IpAddr, to: SocketAddr) -> Sender {
         let link = open(config);
         let local = link.add_address(ip, 0).unwrap();
-        Sender { route: Route::new(local, to), link, batch: TxBatch::new(), psn: 0 }
+        Sender { route: Route::new(local, to), link, batch: TxBatch::default(), psn: 0 }
     }
 
     /// Sends numbered packets to queue pairs of a slot.

@@ -2,7 +2,8 @@
 use super::finding::Finding;
 use adverb_device::Device;
 use adverb_device::engine::PathMtu;
-use adverb_device::interfaces::{Interface, is_tentative};
+use adverb_device::interfaces::Interface;
+use adverb_os::detection::is_tentative;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;

@@ -7,7 +7,7 @@ use adverb_link::{
     UdpLink,
 };
 use adverb_local::{
-    ConnectionId, Delivery, FramePort, HandshakeMessage, Local, LocalError, RawFrame,
+    ConnectionId, Delivery, FramePort, HandshakeMessage, Local, LocalError, LocalPacket, RawFrame,
     ReceivedHandshake, ServiceClaim, ServiceIndex, Slot, UserChanged,
 };
 use adverb_os::OsError;
@@ -89,6 +89,10 @@ sockets_alone! {
     local.handshakes() -> Vec<ReceivedHandshake> = Vec::new();
     local.ended() -> Vec<ConnectionId> = Vec::new();
     local.is_held_by(_slot: Slot, _pid: i32) -> bool = false;
+    local.claim_slot() -> Result<Slot, LocalError> = Err(none("claim a second slot").into());
+    local.tell_owner(_slot: Slot, _packet: &LocalPacket<'_>) -> Delivery = Delivery::NoOwner;
+    local.tell_service(_service: u64, _at: IpAddr, _packet: &LocalPacket<'_>) -> Delivery = Delivery::NoOwner;
+    local.tell_everybody(_packet: &LocalPacket<'_>) -> () = ();
     local.gave_up(_packets: &[u8]) -> () = ();
     local.claim_service(_service: u64, _at: Option<IpAddr>, _shared: bool) -> Result<ServiceClaim, LocalError> = Err(none("claim a service").into());
     local.listen_for(_claim: &ServiceClaim) -> Result<ServiceIndex, LocalError> = Err(none("listen for a service").into());
@@ -152,24 +156,6 @@ impl Wire {
         }
     }
 
-    /// See [`Local::tell_owner`].
-    pub(crate) fn tell_owner(&self, slot: Slot, packet: &RxPacket<'_>) -> Delivery {
-        self.local().map_or(Delivery::NoOwner, |local| local.tell_owner(slot, &packet.as_local()))
-    }
-
-    /// See [`Local::tell_service`].
-    pub(crate) fn tell_service(&self, service: u64, at: IpAddr, packet: &RxPacket<'_>) -> Delivery {
-        let local = self.local();
-        local.map_or(Delivery::NoOwner, |local| local.tell_service(service, at, &packet.as_local()))
-    }
-
-    /// See [`Local::tell_everybody`].
-    pub(crate) fn tell_everybody(&self, packet: &RxPacket<'_>) {
-        if let Some(local) = self.local() {
-            local.tell_everybody(&packet.as_local());
-        }
-    }
-
     #[inline]
     pub(crate) fn is_own_address(&self, ip: IpAddr) -> bool {
         match self {
@@ -190,13 +176,6 @@ impl Wire {
         match self {
             Wire::Udp { local, .. } => local.slots(),
             Wire::Simulated(wire) => vec![wire.slot()],
-        }
-    }
-
-    pub(crate) fn claim_slot(&self) -> Result<Slot, LocalError> {
-        match self {
-            Wire::Udp { local, .. } => local.claim_slot(),
-            Wire::Simulated(_) => Err(none("claim a second slot").into()),
         }
     }
 

@@ -1,7 +1,8 @@
 //! The UDP port at the addresses for requests.
 use super::state::Mads;
 use crate::error::Error;
-use crate::interfaces::{self, is_link_local};
+use crate::interfaces::{self, gid_of};
+use crate::node::carriers::udp::scope_of;
 use crate::node::core::Node;
 use crate::selection::selection;
 use nix::errno::Errno;
@@ -46,10 +47,6 @@ impl Mads {
         if local.is_none() {
             self.everywhere.store(true, Ordering::Relaxed);
         }
-        let scope = |ip: &IpAddr, index| match ip {
-            IpAddr::V6(v6) if is_link_local(v6) => index,
-            _ => 0,
-        };
         let unlisted: Vec<IpAddr> = selection().unlisted_addresses().collect();
         let (mut open, mut refused) = (false, None);
         for interface in interfaces::usable()? {
@@ -59,7 +56,7 @@ impl Mads {
             };
             addresses.retain(|ip| interface.has(ip));
             for ip in addresses {
-                let scope = scope(&ip, interface.index);
+                let scope = scope_of(&gid_of(&ip), interface.index);
                 let opened = match local {
                     Some(_) => node.addresses.open(node, ip, scope).map(drop),
                     None => node.addresses.open_if_usable(node, ip, scope).map(drop),

@@ -40,15 +40,6 @@ const SEND_ONLY: Opcode = match Opcode::new(Transport::Ud, Operation::SendOnly) 
     None => panic!("UD has SEND Only"),
 };
 
-/// The outcome of routing a MAD.
-#[derive(PartialEq, Eq)]
-enum Routed {
-    /// The MAD is handled completely.
-    Done,
-    /// The MAD asks for a service without a listener.
-    Early,
-}
-
 /// The owner of a MAD, as this process sees it.
 enum Whose {
     /// This process.
@@ -71,10 +62,8 @@ impl Mads {
     ) -> Result<(), Error> {
         let mut place = self.handler.write();
         if place.is_some() {
-            return Err(Error::new(
-                Errno::EBUSY,
-                "this process has a connection manager at queue pair 1 already".to_owned(),
-            ));
+            let text = "this process has a connection manager at queue pair 1 already";
+            return Err(Error::new(Errno::EBUSY, text));
         }
         *place = Some(handler);
         // Faults on request apply to MADs, too.
@@ -203,7 +192,7 @@ impl Mads {
     fn empty_inbox(&self, node: &Node) -> bool {
         for _ in 0..AT_ONCE {
             let Some(arrived) = self.inbox.lock().pop_front() else { return true };
-            if self.route_one(node, &arrived.packet()) == Routed::Early {
+            if self.route_one(node, &arrived.packet()) {
                 self.keep_early(node, arrived);
             }
         }
@@ -237,7 +226,7 @@ impl Mads {
                 return;
             }
             drop(early);
-            if self.route_one(node, &arrived.packet()) == Routed::Early {
+            if self.route_one(node, &arrived.packet()) {
                 self.refuse(node, &arrived.packet());
             }
         }
@@ -274,32 +263,31 @@ impl Mads {
         }
     }
 
-    /// Gives a MAD to its process, or answers the MAD.
-    fn route_one(&self, node: &Node, p: &RxPacket<'_>) -> Routed {
-        let Some(mad) = p.bytes.last_chunk() else { return Routed::Done };
+    /// Gives a MAD to its process, or answers the MAD. `true`: neither, because the MAD asks for a
+    /// service without a listener.
+    fn route_one(&self, node: &Node, p: &RxPacket<'_>) -> bool {
+        let Some(mad) = p.bytes.last_chunk() else { return false };
         let whose = self.whose(node, mad, p.dst);
         let told = match whose {
             Whose::Ours => self.give(node, p, mad),
             // Never forwarded twice: a MAD must not travel in circles.
             Whose::Slot(_) | Whose::Service(_) if p.proof.is_forwarded() => Delivery::NoOwner,
-            Whose::Slot(slot) => node.link.tell_owner(slot, p),
-            Whose::Service(service) => node.link.tell_service(service, p.dst, p),
+            Whose::Slot(slot) => node.link.tell_owner(slot, &p.as_local()),
+            Whose::Service(service) => node.link.tell_service(service, p.dst, &p.as_local()),
             Whose::Anybody => {
                 self.give(node, p, mad);
                 if !p.proof.is_forwarded() && self.may_spread(node) {
-                    node.link.tell_everybody(p);
+                    node.link.tell_everybody(&p.as_local());
                 }
                 Delivery::Done
             }
             Whose::Nobody => Delivery::Done,
         };
-        if told == Delivery::NoOwner {
-            if matches!(whose, Whose::Service(_)) && !p.proof.is_forwarded() {
-                return Routed::Early;
-            }
+        let early = matches!(whose, Whose::Service(_)) && !p.proof.is_forwarded();
+        if told == Delivery::NoOwner && !early {
             self.refuse(node, p);
         }
-        Routed::Done
+        told == Delivery::NoOwner && early
     }
 
     /// Gives a MAD to the handler of this process.
@@ -371,17 +359,17 @@ impl Mads {
 
     /// Gives a MAD to a process of this host.
     fn send_here(&self, node: &Node, path: &Path, packet: &RxPacket<'_>, mad: &[u8; MAD_LEN]) {
-        let whose = self.whose(node, mad, path.remote);
+        let (whose, local) = (self.whose(node, mad, path.remote), &packet.as_local());
         let told = match whose {
             Whose::Ours => {
                 self.keep(node, OwnedPacket::keep(packet));
                 Delivery::Done
             }
-            Whose::Slot(slot) => node.link.tell_owner(slot, packet),
-            Whose::Service(service) => node.link.tell_service(service, path.remote, packet),
+            Whose::Slot(slot) => node.link.tell_owner(slot, local),
+            Whose::Service(service) => node.link.tell_service(service, path.remote, local),
             Whose::Anybody => {
                 self.keep(node, OwnedPacket::keep(packet));
-                node.link.tell_everybody(packet);
+                node.link.tell_everybody(local);
                 Delivery::Done
             }
             Whose::Nobody => Delivery::Done,
@@ -401,10 +389,8 @@ impl Mads {
 
     fn route_of(&self, node: &Node, path: &Path) -> Result<Route, Error> {
         if path.local.is_ipv4() != path.remote.is_ipv4() {
-            return Err(Error::invalid(
-                format!("MAD from {} to {}", path.local, path.remote),
-                "both addresses must be of one family",
-            ));
+            let what = format!("MAD from {} to {}", path.local, path.remote);
+            return Err(Error::invalid(what, "both addresses must be of one family"));
         }
         let scope = self.scope_of(node, path.local)?;
         let local = node.addresses.open(node, path.local, scope)?;
@@ -412,7 +398,7 @@ impl Mads {
         let dst = match path.remote {
             IpAddr::V4(v4) => SocketAddr::from((v4, port)),
             IpAddr::V6(v6) => {
-                let scope = if interfaces::is_link_local(&v6) { scope } else { 0 };
+                let scope = if v6.is_unicast_link_local() { scope } else { 0 };
                 SocketAddrV6::new(v6, port, 0, scope).into()
             }
         };
@@ -423,7 +409,7 @@ impl Mads {
     /// The interface of a link-local address of this or another host. 0 for other addresses.
     fn scope_of(&self, node: &Node, ip: IpAddr) -> Result<u32, Error> {
         match ip {
-            IpAddr::V6(v6) if interfaces::is_link_local(&v6) => {
+            IpAddr::V6(v6) if v6.is_unicast_link_local() => {
                 let open = node.addresses.scope_of(ip);
                 open.map_or_else(|| interface_of(ip), Ok)
             }
@@ -436,10 +422,8 @@ impl Mads {
 fn interface_of(ip: IpAddr) -> Result<u32, Error> {
     let interface = interfaces::usable()?.into_iter().find(|i| i.addresses.contains(&ip));
     interface.map(|interface| interface.index).ok_or_else(|| {
-        Error::new(
-            Errno::EADDRNOTAVAIL,
-            format!("no device has the address {ip} (is the interface up?)"),
-        )
+        let text = format!("no device has the address {ip} (is the interface up?)");
+        Error::new(Errno::EADDRNOTAVAIL, text)
     })
 }
 

@@ -1,7 +1,7 @@
 //! The state of a node for MADs.
 use crate::node::mad_handler::MadHandler;
 use crate::node::spin::Spin;
-use crate::node::timers::NEVER;
+use crate::node::timers::Deadline;
 use crate::ranks;
 use adverb_engine::Time;
 use adverb_link::OwnedPacket;
@@ -10,7 +10,7 @@ use adverb_sync::{Ranked, RankedRw};
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 
 /// The state of a node for MADs.
 #[derive(Default)]
@@ -45,13 +45,5 @@ pub(crate) struct Mads {
 impl Mads {
     pub(in crate::node) fn has_handler(&self) -> bool {
         self.handler.read().is_some()
-    }
-}
-
-pub(in crate::node) struct Deadline(pub(in crate::node) AtomicU64);
-
-impl Default for Deadline {
-    fn default() -> Self {
-        Deadline(AtomicU64::new(NEVER))
     }
 }

@@ -20,11 +20,10 @@
 //! (`mlx5_ib_handle_internal_error`). Afterwards calls that make, change or read an object fail
 //! with EIO, and calls that destroy succeed (`mlx5_internal_err_ret_value` in the driver's
 //! `cmd.c`). No request completes.
-use super::Change;
 use crate::error::Error;
 use crate::faults::{Outage, OutageKind, Spec, SpecError};
 use crate::interfaces::gid_of;
-use crate::node::carriers::Rings;
+use crate::node::carriers::ring;
 use crate::node::core::Node;
 use crate::node::ports::DeviceScope;
 use crate::node::queue_pair::AnyQp;
@@ -96,7 +95,7 @@ impl Node {
 
     /// An outage begins or ends. Only called by the background thread, without a lock.
     pub(in crate::node) fn outage_due(&self, index: usize) {
-        let Some(Change { asked, scope, begins }) = self.outages.change(index) else { return };
+        let Some((asked, scope, begins)) = self.outages.change(index) else { return };
         let Outage { device, kind, lasts, .. } = asked;
         log::warn!("injected: {}", text(&device, kind, begins));
         if let Some(lasts) = lasts.filter(|_| begins) {
@@ -126,9 +125,7 @@ impl Node {
             let mut inner = qp.inner.lock();
             inner.outage = self.outages.of(qp.own.device());
             // Peers on this host perform no request at the queue pair meanwhile.
-            if let Some(rings) = Rings::of(self) {
-                rings.publish(qp, &mut inner);
-            }
+            ring::publish(self, qp, &mut inner);
             self.pump(qp, &mut inner, tx);
             let engine = &inner.engine;
             let free = engine.free_sends() + engine.staged_sends();

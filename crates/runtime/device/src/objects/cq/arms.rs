@@ -1,10 +1,9 @@
-//! How a program arms a queue, and the deadlines of a moderated queue.
+//! How a program arms a queue, and the moderation of a queue.
 use super::notify::{Armed, Closed};
 use super::{ArmSite, Cq, Sink};
 use crate::error::Error;
 use crate::faults::Call;
-use crate::node::{Timed, TimedQueue};
-use adverb_engine::Time;
+use crate::node::Timed;
 use adverb_engine::cq::arm::{ArmKind, ArmRule};
 use std::panic::Location;
 use std::sync::atomic::Ordering;
@@ -74,7 +73,7 @@ impl Cq {
 
     /// Removes the pending arm, persistent or not. Events already made stay.
     pub fn disarm(&self) {
-        self.core.disarm();
+        self.core.change(|cq| cq.disarm());
     }
 
     /// Arms as NDKPI does. A completion in the queue that was added after the last
@@ -100,7 +99,7 @@ impl Cq {
 
     /// The callback for [`Cq::arm_fresh`] is about to run.
     pub fn mark_notified(&self) {
-        self.core.mark_notified();
+        self.core.change(|cq| cq.mark_notified());
     }
 
     /// The program has armed and will probably sleep.
@@ -118,8 +117,7 @@ impl Cq {
     /// # Errors
     /// EINVAL for a destroyed queue.
     pub fn moderate(self: &Arc<Self>, count: u32, period: Duration) -> Result<(), Error> {
-        self.context.node().check_alive()?;
-        self.context.check_device()?;
+        self.context.check_usable()?;
         self.enter_timed();
         self.untimed.store(false, Ordering::Relaxed);
         self.core.moderate(|cq| {
@@ -145,24 +143,6 @@ impl Cq {
             self.timer_at.store(at.0, Ordering::Relaxed);
             self.context.node().enter_timer(at, Timed::Cq(self.number), old);
         }
-    }
-}
-
-impl TimedQueue for Cq {
-    fn timer_due(self: Arc<Self>, at: Time, now: Time) {
-        let rearm = |cq: &adverb_engine::Cq| {
-            if self.timer_at.load(Ordering::Relaxed) != at.0 {
-                // An earlier entry took the place of this entry and is still to come.
-                return;
-            }
-            self.timer_at.store(u64::MAX, Ordering::Relaxed);
-            self.keep_timer(cq);
-        };
-        self.core.expired(now, |cq| self.notify(cq), rearm);
-    }
-
-    fn watch_due(self: Arc<Self>, now: Time) {
-        self.look_again(now);
     }
 }
 

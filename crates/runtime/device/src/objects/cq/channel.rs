@@ -35,7 +35,6 @@ impl CompChannel {
     /// # Errors
     /// EMFILE and the like from the kernel.
     pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, Error> {
-        context.node().check_alive()?;
         context.fault_call(Call::CreateCompChannel)?;
         Ok(Arc::new(CompChannel {
             context: context.clone(),

@@ -330,7 +330,7 @@ fn loom_cqn_12_ndk_2_polling_before_arming_is_safe_in_ndkpi() {
         arm();
         while !world.has(0b11) {
             assert_eq!(world.get_event(), Event::Cq);
-            world.cq.mark_notified();
+            world.cq.change(|cq| cq.mark_notified());
             world.poll_until_empty();
             if !world.has(0b11) {
                 arm();
@@ -356,7 +356,7 @@ fn loom_cqn_12_ext_3_a_persistent_arm_misses_nothing() {
             world.poll_until_empty();
         }
         let other = world.clone();
-        let disarmer = thread::spawn(move || other.cq.disarm());
+        let disarmer = thread::spawn(move || other.cq.change(|cq| cq.disarm()));
         adders.into_iter().chain([disarmer]).for_each(|t| t.join().unwrap());
         assert_eq!(world.events.load(Relaxed), 2, "one for each");
         world.check_end(0b11);

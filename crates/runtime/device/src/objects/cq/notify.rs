@@ -101,9 +101,9 @@ impl NotifyCore {
         })
     }
 
-    /// From now on a completion that does not fit replaces the oldest completion.
-    pub fn ignore_overrun(&self) {
-        self.inner.lock().cq.ignore_overrun();
+    /// Calls `change` with the queue. The number of waiting completions stays.
+    pub fn change<R>(&self, change: impl FnOnce(&mut adverb_engine::Cq) -> R) -> R {
+        change(&mut self.inner.lock().cq)
     }
 
     /// Adds a completion and, if the arm fires, makes its event with `notify`. The completion is
@@ -212,16 +212,6 @@ impl NotifyCore {
         Ok(Armed { waiting: inner.cq.len(), idly })
     }
 
-    /// The callback for an arm of NDKPI is about to run (NDK-2).
-    pub fn mark_notified(&self) {
-        self.inner.lock().cq.mark_notified();
-    }
-
-    /// Removes the pending arm.
-    pub fn disarm(&self) {
-        self.inner.lock().cq.disarm();
-    }
-
     /// Makes an event with `notify`, and removes the pending arm.
     pub fn announce(&self, notify: impl FnOnce(&adverb_engine::Cq)) {
         let mut inner = self.inner.lock();
@@ -279,22 +269,6 @@ impl NotifyCore {
             notify(&inner.cq);
         }
         after(&inner.cq);
-    }
-
-    pub fn capacity(&self) -> u32 {
-        self.inner.lock().cq.capacity()
-    }
-
-    /// Allocates the memory for a larger capacity.
-    pub fn make_room(&self, cqe: u32) -> Result<(), OutOfMemory> {
-        self.inner.lock().cq.make_room(cqe)
-    }
-
-    /// Changes the capacity and answers the new capacity.
-    pub fn resize(&self, cqe: u32) -> Result<u32, Cause> {
-        let mut inner = self.inner.lock();
-        inner.cq.resize(cqe)?;
-        Ok(inner.cq.capacity())
     }
 
     /// Removes the completions of a queue pair.

@@ -1,6 +1,7 @@
-//! A completion queue as other processes of the user see it ([`crate::snapshot`]).
+//! A completion queue as the node sees it: its deadlines, and its state for other processes of the
+//! user ([`crate::snapshot`]).
 use super::{Cq, Sink};
-use crate::node::{Listed, ShownQueue};
+use crate::node::{CompletionQueue, Listed};
 use crate::snapshot::{Arm, Queue};
 use adverb_engine::Time;
 use adverb_engine::cq::arm::ArmKind;
@@ -15,7 +16,7 @@ impl Listed for Cq {
         let object = Object::Cq {
             number: self.number,
             context: self.context.place.serial(),
-            capacity: self.core.capacity(),
+            capacity: self.capacity(),
             users: self.uses.count(),
         };
         let lives = !self.destroyed.load(Ordering::Relaxed);
@@ -23,9 +24,25 @@ impl Listed for Cq {
     }
 }
 
-impl ShownQueue for Cq {
+impl CompletionQueue for Cq {
     fn number(&self) -> u32 {
         self.number
+    }
+
+    fn timer_due(self: Arc<Self>, at: Time, now: Time) {
+        let rearm = |cq: &adverb_engine::Cq| {
+            if self.timer_at.load(Ordering::Relaxed) != at.0 {
+                // An earlier entry took the place of this entry and is still to come.
+                return;
+            }
+            self.timer_at.store(u64::MAX, Ordering::Relaxed);
+            self.keep_timer(cq);
+        };
+        self.core.expired(now, |cq| self.notify(cq), rearm);
+    }
+
+    fn watch_due(self: Arc<Self>, now: Time) {
+        self.look_again(now);
     }
 
     fn announce(self: Arc<Self>) {
@@ -39,7 +56,7 @@ impl ShownQueue for Cq {
         let silent = if channel { self.watch.silent(&look, now) } else { Duration::ZERO };
         let mut queue = Queue {
             number: self.number,
-            capacity: self.core.capacity(),
+            capacity: self.capacity(),
             waiting: self.core.waiting() as u32,
             unannounced: look.unannounced as u32,
             unread: unread as u32,

@@ -9,7 +9,7 @@
 use super::judge::{Evidence, PATIENCE, QueueThreads, Scene, next_look};
 use super::notify::Look;
 use super::{ArmSite, CompChannel, Cq, Sink};
-use crate::node::{NEVER, Timed};
+use crate::node::{Deadline, NEVER, Timed};
 use crate::own_id::own_id;
 use adverb_engine::Time;
 use adverb_threads::{Channel, Process, ProcessLook, Thread};
@@ -19,10 +19,10 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 /// When to look at the queue, and the observed touches of its consumers.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Watch {
     /// When the background thread looks; [`NEVER`] without a watch.
-    at: AtomicU64,
+    at: Deadline,
     /// The time of the last observed touch of the queue.
     since: AtomicU64,
     /// [`Touches::count`] at that time.
@@ -32,22 +32,10 @@ pub(super) struct Watch {
     seen: Touches,
 }
 
-impl Default for Watch {
-    fn default() -> Self {
-        Watch {
-            at: AtomicU64::new(NEVER),
-            since: AtomicU64::new(0),
-            touches: AtomicU64::new(0),
-            reported: AtomicU64::new(0),
-            seen: Touches::default(),
-        }
-    }
-}
-
 impl Watch {
     /// Moves the next look from `from` to `at`. `false`: another thread has moved it.
     fn moves(&self, from: u64, at: Time) -> bool {
-        self.at.compare_exchange(from, at.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.at.0.compare_exchange(from, at.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// The silence begins now.
@@ -205,11 +193,8 @@ impl fmt::Display for LostWakeup {
                 )?;
             }
         }
-        write!(
-            f,
-            ": no event will come for {}; arm, then poll until empty",
-            if self.waiting == 1 { "it" } else { "them" }
-        )
+        let them = if self.waiting == 1 { "it" } else { "them" };
+        write!(f, ": no event will come for {them}; arm, then poll until empty")
     }
 }
 
@@ -258,7 +243,7 @@ impl Cq {
     /// A completion arrived without a pending arm.
     #[inline]
     pub(super) fn note_unarmed(self: &Arc<Self>) {
-        let is_watched = self.watch.at.load(Ordering::Relaxed) != NEVER;
+        let is_watched = self.watch.at.0.load(Ordering::Relaxed) != NEVER;
         if !is_watched
             && matches!(self.sink, Sink::Channel(_))
             && self.unread.load(Ordering::Relaxed) == 0
@@ -271,7 +256,7 @@ impl Cq {
     #[cold]
     fn watch(self: &Arc<Self>) {
         let Sink::Channel(channel) = &self.sink else { return };
-        if self.watch.at.load(Ordering::Relaxed) != NEVER || !channel.is_watched() {
+        if self.watch.at.0.load(Ordering::Relaxed) != NEVER || !channel.is_watched() {
             return;
         }
         let now = self.context.node().now();
@@ -287,7 +272,7 @@ impl Cq {
 
     /// A thread begins to wait for an event while the looks at the queue are far apart.
     fn watch_soon(self: &Arc<Self>) {
-        let at = self.watch.at.load(Ordering::Acquire);
+        let at = self.watch.at.0.load(Ordering::Acquire);
         let soon = self.context.node().now() + PATIENCE;
         if at == NEVER {
             self.watch();
@@ -298,13 +283,13 @@ impl Cq {
 
     /// The watch's entry is due; called by the background thread.
     pub(super) fn look_again(self: &Arc<Self>, now: Time) {
-        let at = self.watch.at.load(Ordering::Acquire);
+        let at = self.watch.at.0.load(Ordering::Acquire);
         if at > now.0 {
             return;
         }
         // Stored before the look, so that a thread that touches the queue after the look begins a
         // new watch.
-        self.watch.at.store(NEVER, Ordering::SeqCst);
+        self.watch.at.0.store(NEVER, Ordering::SeqCst);
         let look = self.core.look();
         let reported = self.watch.reported.load(Ordering::Relaxed) == look.arms + 1;
         if reported || self.lost_wakeup_in(&look).is_none() || !look.missed {

@@ -1,6 +1,6 @@
 //! The device and local address from which a destination is reached.
 use crate::error::Error;
-use crate::interfaces::{self, gid_of, ip_of, is_link_local};
+use crate::interfaces::{self, gid_of, ip_of};
 use crate::node::{GidEntry, scope_of};
 use crate::objects::device::{self, Device, PORT};
 use crate::selection::VARIABLE;
@@ -34,7 +34,7 @@ pub struct Binding {
 /// # Errors
 /// EADDRNOTAVAIL if no device has the address.
 pub fn binding_of(address: IpAddr, scope_id: u32) -> Result<Binding, Error> {
-    let link_local = matches!(address, IpAddr::V6(v6) if is_link_local(&v6));
+    let link_local = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
     let wanted = gid_of(&address);
     let fits = |entry: &GidEntry| {
         entry.gid == wanted && (!link_local || scope_id == 0 || entry.interface == scope_id)
@@ -93,10 +93,8 @@ pub fn binding_toward(
     if let Some(source) = source
         && source.is_ipv4() != destination.is_ipv4()
     {
-        return Err(Error::invalid(
-            format!("source {source}, destination {destination}"),
-            "both must be IPv4 or both IPv6",
-        ));
+        let what = format!("source {source}, destination {destination}");
+        return Err(Error::invalid(what, "both must be IPv4 or both IPv6"));
     }
     let is_loopback = source.is_none() && destination.ip().is_loopback();
     if is_loopback && binding_of(destination.ip(), 0).is_err() {

@@ -57,8 +57,7 @@ impl Qp {
     /// EINVAL: not a UD queue pair, or no multicast GID. ENOMEM: the limit is reached.
     pub fn attach_mcast(&self, gid: Gid, lid: u16) -> Result<(), Error> {
         let node = self.context().node();
-        node.check_alive()?;
-        self.context().check_device()?;
+        self.context().check_usable()?;
         self.context().needs(Has::MULTICAST)?;
         self.check_multicast(&gid)?;
         let mut attachments = self.own.attachments.lock();
@@ -90,13 +89,11 @@ impl Qp {
         self.context().node().check_alive()?;
         self.check_multicast(&gid)?;
         let mut attachments = self.own.attachments.lock();
-        let at =
-            attachments.iter().position(|a| a.gid == gid && a.lid == lid).ok_or_else(|| {
-                Error::invalid(
-                    format!("gid {gid}, lid {lid}"),
-                    "the queue pair is not attached to this group",
-                )
-            })?;
+        let at = attachments.iter().position(|a| a.gid == gid && a.lid == lid);
+        let at = at.ok_or_else(|| {
+            let rule = "the queue pair is not attached to this group";
+            Error::invalid(format!("gid {gid}, lid {lid}"), rule)
+        })?;
         let ended = attachments.swap_remove(at);
         self.leave(&ended, &attachments);
         Ok(())
@@ -128,10 +125,8 @@ impl Qp {
 
     fn check_multicast(&self, gid: &Gid) -> Result<(), Error> {
         if self.qp_type() != QpType::Ud {
-            return Err(Error::invalid(
-                "qp_type",
-                "only UD queue pairs are attached to multicast groups",
-            ));
+            let rule = "only UD queue pairs are attached to multicast groups";
+            return Err(Error::invalid("qp_type", rule));
         }
         if !is_multicast(gid) {
             return Err(Error::invalid(format!("gid is {gid}"), "not a multicast GID"));
@@ -166,17 +161,13 @@ pub fn join(context: &Arc<Context>, source: IpAddr, group: IpAddr) -> Result<Mem
     let node = context.node();
     node.check_alive()?;
     if !group.is_multicast() || group.is_ipv4() != source.is_ipv4() {
-        return Err(Error::invalid(
-            format!("group {group}, source {source}"),
-            "a multicast address of the source's family is needed",
-        ));
+        let rule = "a multicast address of the source's family is needed";
+        return Err(Error::invalid(format!("group {group}, source {source}"), rule));
     }
     let wanted = crate::interfaces::gid_of(&source);
     let sgid_index = context.gids().iter().position(|gid| *gid == wanted).ok_or_else(|| {
-        Error::new(
-            nix::errno::Errno::EADDRNOTAVAIL,
-            format!("{} does not have the address {source}", context.device().name()),
-        )
+        let text = format!("{} does not have the address {source}", context.device().name());
+        Error::new(nix::errno::Errno::EADDRNOTAVAIL, text)
     })?;
     context.open_all()?;
     let mgid = mgid_of(group);

@@ -26,13 +26,12 @@ impl Dm {
     /// is used up.
     pub fn alloc(context: &Arc<Context>, len: u64, log_align: u32) -> Result<Arc<Self>, Error> {
         context.needs(Has::DM)?;
-        context.fault_call(Call::AllocDm)?;
+        context.node().fault_call(Call::AllocDm)?;
+        context.check_device()?;
         Error::check_size("length", len, MAX_DM)?;
         if log_align > 12 {
-            return Err(Error::invalid(
-                format!("log_align_req is {log_align}"),
-                "at most 12 is possible",
-            ));
+            let what = format!("log_align_req is {log_align}");
+            return Err(Error::invalid(what, "at most 12 is possible"));
         }
         let used = context.dm_used.fetch_add(len as usize, Ordering::Relaxed);
         if used as u64 + len > MAX_DM {

@@ -22,7 +22,6 @@ impl Xrcd {
     /// # Errors
     /// EIO in a child of `fork` if the context belongs to the parent.
     pub fn open(context: &Arc<Context>, file: Option<(u64, u64)>) -> Result<Arc<Self>, Error> {
-        context.node().check_alive()?;
         context.fault_call(Call::OpenXrcd)?;
         Ok(Arc::new(Xrcd { context: context.clone(), file, uses: Uses::new("the XRC domain") }))
     }

@@ -53,13 +53,11 @@ pub(super) fn check_needed(
         ("recv_cq", init.recv_cq.is_some()),
         ("xrcd", init.xrcd.is_some()),
     ];
-    match given.iter().find(|(what, given)| needed.contains(what) && !given) {
-        Some((what, _)) => Err(Error::invalid(
-            what,
-            format!("a {:?} queue pair needs this argument", init.qp_type),
-        )),
-        None => Ok(()),
+    if let Some((what, _)) = given.iter().find(|(what, given)| needed.contains(what) && !given) {
+        let rule = format!("a {:?} queue pair needs this argument", init.qp_type);
+        return Err(Error::invalid(what, rule));
     }
+    Ok(())
 }
 
 /// Arguments of a queue pair that sends and receives.
@@ -95,10 +93,8 @@ pub(super) fn check_init(
         ("cap.max_inline_data", cap.max_inline_data, limits.max_inline),
     ] {
         if value > max {
-            return Err(Error::invalid(
-                format!("{name} is {value}"),
-                format!("at most {max} is possible"),
-            ));
+            let what = format!("{name} is {value}");
+            return Err(Error::invalid(what, format!("at most {max} is possible")));
         }
     }
     Ok(cap)

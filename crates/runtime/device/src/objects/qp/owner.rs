@@ -3,7 +3,7 @@
 use super::QpObject;
 use crate::async_event::AsyncEvent;
 use crate::node::ports::Follower;
-use crate::node::{AnyQp, Owner, SharedQueue, ShownQueue};
+use crate::node::{AnyQp, CompletionQueue, Owner, SharedQueue};
 use crate::objects::cq::Cq;
 use crate::objects::pd::Xrcd;
 use crate::objects::raw::Role;
@@ -67,8 +67,8 @@ impl Owner for QpObject {
         }
     }
 
-    fn queues(&self) -> [Option<Arc<dyn ShownQueue>>; 2] {
-        [&self.send_cq, &self.recv_cq].map(|cq| cq.clone().map(|cq| cq as Arc<dyn ShownQueue>))
+    fn queues(&self) -> [Option<Arc<dyn CompletionQueue>>; 2] {
+        [&self.send_cq, &self.recv_cq].map(|cq| cq.clone().map(|cq| cq as Arc<dyn CompletionQueue>))
     }
 
     #[inline]

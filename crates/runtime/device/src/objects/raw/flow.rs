@@ -22,8 +22,7 @@ impl Flow {
     /// # Errors
     /// EINVAL: no raw packet queue pair. ENOMEM beyond [`MAX_FLOWS`].
     pub fn new(qp: &Arc<Qp>, rule: Rule) -> Result<Arc<Flow>, Error> {
-        qp.context().node().check_alive()?;
-        qp.context().check_device()?;
+        qp.context().check_usable()?;
         let Some(port) = qp.own.role.as_ref().and_then(|role| role.port()) else {
             return Err(Error::invalid("qp_type", "flows are of raw packet queue pairs"));
         };

@@ -1,6 +1,6 @@
 //! Roles of a raw packet queue pair.
 use super::port::Port;
-use crate::node::{AnyQp, FramePort};
+use crate::node::AnyQp;
 use crate::uses::Uses;
 use adverb_steering::Hash;
 use std::fmt::Debug;
@@ -31,17 +31,6 @@ impl Role {
         match self {
             Role::Pair(port) | Role::Spread { port, .. } => Some(port),
             Role::Queue => None,
-        }
-    }
-
-    /// The port by which frames of this queue pair leave.
-    pub(crate) fn sends_by(&self) -> Option<Arc<dyn FramePort>> {
-        match self {
-            Role::Pair(port) => {
-                let port: Arc<Port> = port.clone();
-                Some(port)
-            }
-            Role::Queue | Role::Spread { .. } => None,
         }
     }
 }

@@ -94,22 +94,17 @@ impl Wq {
     /// # Errors
     /// EINVAL if the state is not `claimed`, or does not allow the change.
     pub fn modify(&self, claimed: Option<WqState>, to: Option<WqState>) -> Result<(), Error> {
-        self.qp.context().node().check_alive()?;
-        self.qp.context().check_device()?;
+        self.qp.context().check_usable()?;
         let mut state = self.state.lock();
         if let Some(claimed) = claimed.filter(|claimed| *claimed != *state) {
-            return Err(Error::invalid(
-                format!("curr_wq_state is {claimed:?}"),
-                format!("it is {:?}", *state),
-            ));
+            let what = format!("curr_wq_state is {claimed:?}");
+            return Err(Error::invalid(what, format!("it is {:?}", *state)));
         }
         let Some(to) = to else { return Ok(()) };
         match (*state, to) {
             (WqState::Err, WqState::Rdy) => {
-                return Err(Error::invalid(
-                    "wq_state is Rdy",
-                    "a work queue in ERR goes to RESET first",
-                ));
+                let rule = "a work queue in ERR goes to RESET first";
+                return Err(Error::invalid("wq_state is Rdy", rule));
             }
             (WqState::Reset, WqState::Rdy) => self.step(QpState::Rtr)?,
             (_, WqState::Err) => self.step(QpState::Err)?,
@@ -156,14 +151,11 @@ impl IndTable {
     /// # Errors
     /// EINVAL: not a power of two, or more than [`MAX_TABLE`]. ENOMEM beyond [`MAX_TABLES`].
     pub fn new(context: &Arc<Context>, queues: Vec<Arc<Wq>>) -> Result<Arc<IndTable>, Error> {
-        context.node().check_alive()?;
-        context.check_device()?;
+        context.check_usable()?;
         if !queues.len().is_power_of_two() || queues.len() > MAX_TABLE {
             let rule = format!("a power of two, {MAX_TABLE} at most, is needed");
-            return Err(Error::invalid(
-                format!("the table has {} work queues", queues.len()),
-                rule,
-            ));
+            let what = format!("the table has {} work queues", queues.len());
+            return Err(Error::invalid(what, rule));
         }
         queues.iter().for_each(|wq| wq.uses.add());
         let table =
@@ -216,8 +208,7 @@ impl Qp {
         table: &Arc<IndTable>,
         hash: Hash,
     ) -> Result<Arc<Qp>, Error> {
-        context.node().check_alive()?;
-        context.check_device()?;
+        context.check_usable()?;
         let init = QpInit::of_frames(QpCap::default(), None);
         let over: Arc<IndTable> = table.clone();
         let role = Role::Spread { port: Port::of(context)?, over, hash };

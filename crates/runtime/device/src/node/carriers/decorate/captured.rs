@@ -8,7 +8,7 @@ use crate::node::queue_pair::QpInner;
 use crate::node::timers::{NEVER, Timed};
 use adverb_engine::packet::Data;
 use adverb_engine::wr::SendOp;
-use adverb_engine::{Gid, KeyTable, Qp, Transmit};
+use adverb_engine::{KeyTable, Qp, Transmit};
 use adverb_link::{Capture, NearPacket};
 use adverb_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Headers, MAX_HEADER_LEN, Opcode, Operation, Psn, ROCE_PORT,
@@ -27,19 +27,6 @@ const SENT: &str = "sent through shared memory";
 const RECEIVED: &str = "received through shared memory";
 const PERFORMED: &str = "performed by the initiator in shared memory; no packet, no PSN";
 
-/// Both addresses of a packet.
-#[derive(Clone, Copy)]
-struct Ends {
-    src: IpAddr,
-    dst: IpAddr,
-}
-
-impl Ends {
-    fn of(src: &Gid, dst: &Gid) -> Self {
-        Ends { src: ip_of(src), dst: ip_of(dst) }
-    }
-}
-
 /// The record of a packet, without its payload.
 struct Label<'a> {
     time: u64,
@@ -47,7 +34,8 @@ struct Label<'a> {
     traced: Option<u64>,
     sent: bool,
     comment: &'a str,
-    ends: Ends,
+    /// The addresses of the sender and of the receiver.
+    ends: [IpAddr; 2],
 }
 
 impl Tape {
@@ -64,7 +52,7 @@ impl Tape {
         let mut head = [0; MAX_HEADER_LEN];
         let head_len = headers.emit(&mut head);
         let headers = &head[..head_len];
-        let Label { time, traced, sent, comment, ends: Ends { src, dst } } = *label;
+        let Label { time, traced, sent, comment, ends: [src, dst] } = *label;
         if let Some(at) = traced {
             let [src, dst] = [src, dst].map(|ip| SocketAddr::new(ip, ROCE_PORT));
             adverb_trace::packet_of(at, sent, src, dst, headers, head_len + payload, comment);
@@ -112,8 +100,7 @@ impl Tape {
             .into_iter()
             .filter_map(|(h, sent)| Some((h?, sent)))
         {
-            let ends =
-                if sent { Ends { src: own, dst: peer } } else { Ends { src: peer, dst: own } };
+            let ends = if sent { [own, peer] } else { [peer, own] };
             let label = Label { time, traced: None, sent, comment: PERFORMED, ends };
             let carries = sent == writes && headers.atomic_ack.is_none();
             let payload = if carries { len as usize } else { 0 };
@@ -272,7 +259,7 @@ impl<R: Road> Road for Captured<'_, R> {
         let time = *self.time.get_or_insert_with(Capture::now);
         let traced = traced();
         self.carrier.send(t, keys)?;
-        let ends = Ends::of(&t.path.sgid, &t.path.dgid);
+        let ends = [&t.path.sgid, &t.path.dgid].map(ip_of);
         let label = Label { time, traced, sent: true, comment: SENT, ends };
         self.record_waiting();
         if t.headers.aeth.is_some() && t.payload.is_empty() {
@@ -301,7 +288,7 @@ impl<I: Inlet> Inlet for Captured<'_, I> {
             let packet = arrival.packet;
             let said = (!fate.fault.is_none()).then(|| format!("{RECEIVED}; {}", fate.fault));
             let comment = said.as_deref().unwrap_or(RECEIVED);
-            let ends = Ends::of(&packet.src, &packet.dst);
+            let ends = [&packet.src, &packet.dst].map(ip_of);
             let time = *self.time.get_or_insert_with(Capture::now);
             let label = Label { time, traced: traced(), sent: false, comment, ends };
             self.tape.record(self.node, &label, &packet.headers, packet.payload.len(), |out| {

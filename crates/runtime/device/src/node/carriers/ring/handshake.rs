@@ -303,11 +303,9 @@ impl<'a> Handshake<'a> {
             Some(peer) => {
                 // Descriptors are not needed here, but any descriptors from the peer have to be
                 // valid.
-                let given_fds = if fds.is_empty() {
-                    None
-                } else {
-                    Some(HandshakeFds::of(fds, &host.doorbells)?)
-                };
+                let given_fds = (!fds.is_empty())
+                    .then(|| HandshakeFds::of(fds, &host.doorbells))
+                    .transpose()?;
                 return self.answer_repeated(host, &peer, message, pid, given, given_fds);
             }
             None => {}

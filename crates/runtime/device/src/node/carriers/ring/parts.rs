@@ -1,5 +1,6 @@
 //! One-sided requests that are performed in parts, or a second time, for an adversary.
 use super::rings::Rings;
+use super::state::Connected;
 use crate::host::Ends;
 use crate::node::core::Node;
 use crate::node::queue_pair::{AnyQp, QpInner};
@@ -19,9 +20,7 @@ impl Node {
         let Some(rings) = Rings::of(self) else { return };
         let ends = Ends { qpn: qp.number(), dest_qpn: inner.engine.attr().dest_qpn };
         let QpInner { engine, carried, .. } = inner;
-        let super::state::Connected { peer: Some(peer), seen, .. } = &mut carried.ring else {
-            return;
-        };
+        let Connected { peer: Some(peer), seen, .. } = &mut carried.ring else { return };
         let keys = self.keys.read();
         let Some(request) = engine.poll_host_request(&keys) else { return };
         let remote = match request.op {
@@ -55,9 +54,7 @@ impl Node {
         let inner = &mut *qp.inner.lock();
         let ends = Ends { qpn: qp.number(), dest_qpn: inner.engine.attr().dest_qpn };
         let QpInner { engine, carried, .. } = inner;
-        let super::state::Connected { peer: Some(peer), seen, .. } = &mut carried.ring else {
-            return;
-        };
+        let Connected { peer: Some(peer), seen, .. } = &mut carried.ring else { return };
         if peer.was_left() || engine.state() != QpState::Rts {
             return;
         }

@@ -1,7 +1,7 @@
 //! The carrier over the network: UDP port 4791. Between processes of one host,
 //! [`relay`](crate::node::carriers::relay) takes the packets that a network would lose.
 use crate::error::Error;
-use crate::interfaces::{ip_of, is_link_local};
+use crate::interfaces::ip_of;
 use crate::node::batch::{Ask, BUDGET, Receiver};
 use crate::node::carriers::relay::{Backlog, Relay};
 use crate::node::carriers::road::{Road, Room, Unsent, copy_payload, drain};
@@ -232,7 +232,7 @@ impl Udp<'_> {
 /// The scope of an address: the interface for a link-local address, else 0.
 pub(crate) fn scope_of(gid: &adverb_engine::Gid, scope_id: u32) -> u32 {
     match ip_of(gid) {
-        IpAddr::V6(a) if is_link_local(&a) => scope_id,
+        IpAddr::V6(a) if a.is_unicast_link_local() => scope_id,
         _ => 0,
     }
 }
